@@ -18,10 +18,12 @@ from chakram.observe.report.run_traffic import (
     SESSION_PERCENTS,
     fct_curves,
 )
+from chakram.observe.sides import run_settings
+from chakram.results.comparison import setting_text
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from chakram.observe.report.run_plots import Curve
     from chakram.observe.report.run_rows import ReportRow
@@ -53,8 +55,8 @@ def compare_page(results: Sequence[RunResults]) -> str:
         _runs(runs),
         _differences(runs),
         _iterations(runs),
-        _collectives(rows),
-        _bandwidth(rows),
+        _collectives(runs, rows),
+        _bandwidth(runs, rows),
         _completion_times(runs),
         _sessions(runs),
         *(
@@ -71,9 +73,11 @@ def compare_page(results: Sequence[RunResults]) -> str:
         ),
         lead="Differences below the spread of a run (CV) say nothing. Factors are over "
         "A.",
-        notes=list(
-            dict.fromkeys(note for data in runs.values() for note in notes_of(data))
-        ),
+        notes=[
+            f"{letter}: {note}"
+            for letter, data in runs.items()
+            for note in notes_of(data)
+        ],
         banners=banners,
         sections=sections,
         document={
@@ -134,28 +138,15 @@ def _runs(runs: Mapping[str, RunData]) -> Section:
     return Section(title="Runs", blocks=(_table("Runs", runs, rows),))
 
 
-def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _flat(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from _flat(each, f"{path}[{number}]")
-    else:
-        yield path, MISSING if value is None else str(value)
+def _seen(runs: Mapping[str, RunData]) -> str:
+    return ", ".join(dict.fromkeys(data.seen("c") for data in runs.values()))
 
 
 def _differences(runs: Mapping[str, RunData]) -> Section:
-    settings: list[dict[str, str]] = []
-    for data in runs.values():
-        manifest = data.manifest
-        found = dict(_flat(manifest.experiment))
-        found |= dict(_flat(manifest.versions, "versions"))
-        found |= {
-            f"traces.{job}.sha256": str(each.get("sha256"))[:16]
-            for job, each in manifest.traces.items()
-        }
-        settings.append(found)
+    settings = [
+        {key: setting_text(each) for key, each in run_settings(data.results).items()}
+        for data in runs.values()
+    ]
     keys = dict.fromkeys(key for each in settings for key in each)
     rows = [
         (key, *(each.get(key, MISSING) for each in settings))
@@ -241,11 +232,15 @@ def _iterations(runs: Mapping[str, RunData]) -> Section:
         ),
     ]
     return Section(
-        title="Iterations", observed="(c)", blocks=(_table("Iterations", runs, rows),)
+        title="Iterations",
+        observed=_seen(runs),
+        blocks=(_table("Iterations", runs, rows),),
     )
 
 
-def _collectives(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
+def _collectives(
+    runs: Mapping[str, RunData], rows: Mapping[str, Sequence[ReportRow]]
+) -> Section:
     title = "Collectives"
     by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
     for letter, own in rows.items():
@@ -291,7 +286,7 @@ def _collectives(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
             header.append(f"{letter}/{next(iter(rows))}")
     return Section(
         title=title,
-        observed="(c)",
+        observed=_seen(runs),
         blocks=(
             Table(
                 title=title,
@@ -304,7 +299,9 @@ def _collectives(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
     )
 
 
-def _bandwidth(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
+def _bandwidth(
+    runs: Mapping[str, RunData], rows: Mapping[str, Sequence[ReportRow]]
+) -> Section:
     lines: dict[str, Curve] = {}
     for letter, own in rows.items():
         lines |= bandwidth_lines(own, f"{letter}: ")
@@ -315,7 +312,7 @@ def _bandwidth(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
         )
     return Section(
         title="Bus bandwidth by size",
-        observed="(c)",
+        observed=_seen(runs),
         blocks=(
             Plot(
                 figure=curves(
@@ -346,7 +343,7 @@ def _completion_times(runs: Mapping[str, RunData]) -> Section:
         )
     return Section(
         title="Flow completion times",
-        observed="(c)",
+        observed=_seen(runs),
         blocks=(
             Plot(
                 figure=curves(
@@ -391,6 +388,6 @@ def _sessions(runs: Mapping[str, RunData]) -> Section:
         ]
     return Section(
         title="Session bandwidth",
-        observed="(c)",
+        observed=_seen(runs),
         blocks=(_table("Session bandwidth", runs, rows, left=1),),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from bokeh.models import (
+    BasicTickFormatter,
     ColorBar,
     ColumnDataSource,
     CustomJSTickFormatter,
@@ -146,6 +147,8 @@ def curves(
     set_ticks(plot.yaxis, y, log=y_log)
     if y_log:
         plot.yaxis.ticker = FixedTicker(ticks=_one_two_five(top))
+        if y not in TICKS:
+            plot.yaxis.formatter = BasicTickFormatter()
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):

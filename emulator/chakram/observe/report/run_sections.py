@@ -36,6 +36,7 @@ __all__ = [
     "against_simulation",
     "bandwidth",
     "bandwidth_lines",
+    "clocks_text",
     "device",
     "gantt",
     "generator",
@@ -192,7 +193,6 @@ def headline(data: RunData, rows: Sequence[ReportRow]) -> Section:
 def generator(data: RunData) -> Section:
     """Return whether the result is the network's: generator and clocks."""
     summary = data.summary
-    uncertainty_ns = data.manifest.clock_uncertainty_ns / data.dilation
     if data.is_simulated:
         return Section(
             title="Verdict",
@@ -224,12 +224,7 @@ def generator(data: RunData) -> Section:
         ("status", summary.facts.status),
         ("generator", verdict),
         *_health(summary.generator),
-        (
-            "clock bound",
-            f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
-            if uncertainty_ns
-            else "0: one clock for all ranks",
-        ),
+        ("clock bound", clocks_text(data)),
         (
             "payload",
             f"{wrong.packets} packets looked at, {wrong.wrong_payloads} wrong"
@@ -245,6 +240,14 @@ def generator(data: RunData) -> Section:
         observed=data.seen("c"),
         blocks=(Facts(rows=tuple(rows)),),
     )
+
+
+def clocks_text(data: RunData) -> str:
+    """Return how well the clocks of the agents agree."""
+    uncertainty_ns = data.manifest.clock_uncertainty_ns / data.dilation
+    if not uncertainty_ns:
+        return "0: one clock for all ranks"
+    return f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
 
 
 def _remedy(data: RunData) -> str:
