@@ -313,10 +313,10 @@ def _results(data: RunData, rows: Sequence[ReportRow]) -> list[Section]:
                 ),
                 rows=tuple(cells),
                 left=2,
-                note="Verified: schedules of algorithms are executed symbolically, ours in "
-                "tests, others before they run. Mean: of the mean time. "
-                "Percentiles: nearest rank, of the bus "
-                "bandwidths of single collectives; P01 is the slow end.",
+                note="Verified: schedules are executed symbolically, ours in tests, "
+                "others before they run. Mean: of the mean time. Percentiles: nearest "
+                "rank, of the bus bandwidths of single collectives; P01 is the slow "
+                "end.",
             ),
         ),
     )
