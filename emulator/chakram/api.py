@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from chakram.cli.options import read_experiment
 from chakram.controller import shell, virtual_time
+from chakram.controller.observer import Silent
 from chakram.controller.request import RunRequest
 from chakram.observe.run_results import open_run
 
@@ -17,24 +18,8 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.controller.outcome import RunOutcome
     from chakram.observe.run_results import RunResults
-    from chakram.results.intervals import AgentSample
 
 __all__ = ["run_experiment", "simulate_experiment"]
-
-
-class _Silent:
-    """Tells nobody how far a run is."""
-
-    def phase(self, text: str) -> None:
-        """See `Progress`, as the others."""
-
-    def iterations(self, done: int, total: int, unit: str = "iteration") -> None: ...
-
-    def sample(
-        self, agent: str, sample: AgentSample, *, done: int, total: int
-    ) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def simulate_experiment(
@@ -114,7 +99,7 @@ def _request(
         experiment=settings,
         text=text,
         runs_directory=Path(runs or settings.runs),
-        progress=progress or _Silent(),
+        progress=progress or Silent(),
         plan_file=None if plan is None else Path(plan),
         alone=alone,
     )

@@ -40,6 +40,7 @@ from chakram.cli.run import run
 from chakram.cli.runs import runs
 from chakram.cli.show import show
 from chakram.cli.simulate import simulate
+from chakram.cli.sweep import sweep
 from chakram.cli.trace import app as trace_app
 from chakram.errors import (
     ChakramError,
@@ -57,7 +58,7 @@ __all__ = ["app", "main"]
 _INTERNAL_ERROR = 1
 
 _LEAST_ADDRESS_SPACE_BYTES = {
-    **dict.fromkeys(("run", "bench", "preflight"), 2 << 30),
+    **dict.fromkeys(("run", "bench", "sweep", "preflight"), 2 << 30),
     **dict.fromkeys(
         (
             "simulate",
@@ -111,6 +112,7 @@ app.command()(init)
 app.command()(run)
 app.command()(simulate)
 app.command()(bench)
+app.command()(sweep)
 app.command()(show)
 app.command()(runs)
 app.command()(compare)

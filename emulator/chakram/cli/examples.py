@@ -48,6 +48,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram bench all_reduce_perf --algorithm tree --experiment mine.yaml "
         "-b 64K -e 256K -f 2 -g 4",
     ),
+    "sweep": (
+        "chakram sweep suite.yaml --jobs 4",
+        "chakram sweep suite.yaml --list",
+        "chakram sweep suite.yaml --shard 1/8 --out part1",
+        "chakram sweep suite.yaml --merge part1 --merge part2 --out all",
+    ),
     "compare": (
         "chakram compare runs/20260131T101500Z-quickstart runs/20260131T102500Z-mine",
         "chakram compare before after --all",

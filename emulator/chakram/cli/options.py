@@ -154,6 +154,8 @@ DOCUMENTS = {
     "run": 1,
     "runs": 1,
     "timeline": 1,
+    "sweep": 1,
+    "sweep-cells": 1,
     "trace": 1,
     "trace-cut": 1,
     "trace-lint": 1,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chakram.results.intervals import AgentSample
     from chakram.results.records import RecordRows
 
-__all__ = ["Observer", "Progress"]
+__all__ = ["Observer", "Progress", "Silent"]
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,22 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """Something to read."""
+
+
+class Silent:
+    """Tells nobody how far a run is."""
+
+    def phase(self, text: str) -> None:
+        """See ``Progress``."""
+
+    def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
+        """See ``Progress``."""
+
+    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
+        """See ``Progress``."""
+
+    def note(self, text: str) -> None:
+        """See ``Progress``."""
 
 
 class Observer:

@@ -15,7 +15,7 @@ from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as Xml
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from chakram.bounded import read_bounded
 from chakram.errors import ConfigError, ResultsError
@@ -24,9 +24,8 @@ from chakram.observe.run_results import open_run
 from chakram.observe.sides import read_side
 from chakram.results.comparison import compare
 from chakram.results.expressions import Expression
-from chakram.settings.document import read_document
-from chakram.settings.mistakes import from_validation, report
 from chakram.settings.quantities import Model
+from chakram.settings.reading import read_model
 from chakram.units import about_size
 
 if TYPE_CHECKING:
@@ -95,15 +94,7 @@ def read_rules(path: Path) -> Rules:
     Raises:
         ConfigError: With every mistake, its line and what to do.
     """
-    document = read_document(path)
-    mistakes = list(document.mistakes)
-    rules: Rules | None = None
-    try:
-        rules = Rules.model_validate(document.data)
-    except ValidationError as error:
-        mistakes += from_validation(error, model=Rules, data=document.data)
-    if mistakes or rules is None:
-        raise report(str(path), mistakes, document.line)
+    rules = read_model(path, Rules)
     if rules.baseline is not None:
         return rules.model_copy(update={"baseline": path.parent / rules.baseline})
     return rules

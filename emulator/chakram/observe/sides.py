@@ -29,7 +29,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ResultsError
 from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import open_run
-from chakram.results.comparison import Counter, Side, times_of
+from chakram.results.comparison import Counter, Side, stated_times, times_of
 from chakram.results.readers.astra_sim import COLLECTIVE_NODE, read_log
 from chakram.results.readers.beside import looks_like_flows
 from chakram.results.readers.nccl_tests import read_nccl_json, read_nccl_text
@@ -311,11 +311,15 @@ def _of_document(document: Mapping[str, Any], source: str) -> Side:
         exact = document["run"]["world"] == SIMULATE
         for each in document["iterations"]:
             key: Key = ("iteration", each["job"])
-            times[key] = _stated(each["mean_ns"], each["cv"], each["iterations"], exact)
+            times[key] = stated_times(
+                each["mean_ns"], each["cv"], each["iterations"], exact=exact
+            )
         for row in document["results"]:
             if row["collective"] != CollectiveOp.BARRIER:
                 key = ("size", row["collective"], row["nranks"], row["size"])
-                times[key] = _stated(row["time_ns"], row["cv"], row["samples"], exact)
+                times[key] = stated_times(
+                    row["time_ns"], row["cv"], row["samples"], exact=exact
+                )
     except (KeyError, TypeError, ValueError) as error:
         raise ResultsError(
             source, f"is not what chakram run --json prints: {error!r}"
@@ -328,18 +332,6 @@ def _of_document(document: Mapping[str, Any], source: str) -> Side:
     )
 
 
-def _stated(
-    mean_ns: float, cv: float | None, samples: int | None, exact: bool
-) -> Times:
-    """Return what a mean and a coefficient of variation say."""
-    one = times_of([[mean_ns]], exact=exact)
-    if exact or cv is None or not samples or samples < 2:
-        return one._replace(cv=cv, samples=samples or 1)
-    # The coefficient is of the population, the error of a sample.
-    error_ns = mean_ns * cv / (samples - 1) ** 0.5
-    return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
-
-
 def _of_test(test: NcclTest, source: str) -> Side:
     times: dict[Key, Times] = {}
     for row in sorted(test.rows, key=lambda each: each.in_place):
@@ -349,7 +341,7 @@ def _of_test(test: NcclTest, source: str) -> Side:
         if len(row.times_ns) > 1:
             times[key] = times_of([row.times_ns])
         else:
-            times[key] = _stated(row.time_ns, row.cv, test.iterations, False)
+            times[key] = stated_times(row.time_ns, row.cv, test.iterations)
     return Side(name=source, kind="nccl-tests", times=times)
 
 

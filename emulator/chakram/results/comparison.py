@@ -42,6 +42,7 @@ __all__ = [
     "Side",
     "Times",
     "compare",
+    "stated_times",
     "times_of",
 ]
 
@@ -114,6 +115,18 @@ def times_of(
     return Times(
         fmean(means), error_ns, max(1, len(values) - 1), cv, len(every), per_iteration
     )
+
+
+def stated_times(
+    mean_ns: float, cv: float | None, samples: int | None, *, exact: bool = False
+) -> Times:
+    """Return what a mean and a coefficient of variation say."""
+    one = times_of([[mean_ns]], exact=exact)
+    if exact or cv is None or not samples or samples < 2:
+        return one._replace(cv=cv, samples=samples or 1)
+    # The coefficient is of the population, the error of a sample.
+    error_ns = mean_ns * cv / (samples - 1) ** 0.5
+    return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
 
 
 class Counter(NamedTuple):

@@ -1,0 +1,269 @@
+"""``chakram sweep``: an experiment in many cells, and all results in one table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chakram.cli.options import Json, Wide, output_width, print_json
+from chakram.errors import ConfigError, RunFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.controller.sweep import CellRun, Outcome
+    from chakram.observe.sweep_tables import CellResult
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    suite: Annotated[
+        Path, typer.Argument(metavar="SUITE.yaml", help="The suite file.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Of its results; default: sweeps/NAME."),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", min=1, help="Simulations at a time."),
+    ] = 1,
+    part: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Only the I-th of N parts."),
+    ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER", help="Run nothing: join the results in these folders."
+        ),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Simulate on workers of a Dask scheduler."
+        ),
+    ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Run nothing: list the cells.")
+    ] = False,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment in many cells; go on where it was cut.
+
+    The exit code is 4 if a cell failed; the same command tries those again.
+    """
+    from chakram.config.suite import load_suite
+    from chakram.controller.sweep import cell_runs, collect, run_cells, shard
+    from chakram.observe.sweep_tables import cell_results, rows, write_rows
+
+    plan = load_suite(suite)
+    folder = out or Path("sweeps") / plan.suite.name
+    runs = cell_runs(plan, folder)
+    chosen = runs if part is None else shard(runs, *_part(part))
+    if listed:
+        _list(chosen, as_json=as_json)
+        return
+    failed: list[tuple[CellRun, str]] = []
+    if not merge:
+        done, left = collect(chosen, [folder])
+        if done and left and not as_json:
+            typer.echo(f"{len(done)} of {len(chosen)} are there already", err=True)
+        count = [len(done)]
+
+        def tell(run: CellRun, outcome: Outcome) -> None:
+            count[0] += 1
+            if outcome["status"] != "complete":
+                failed.append((run, outcome["reason"]))
+            if not as_json:
+                reason = "" if outcome["reason"] is None else f": {outcome['reason']}"
+                typer.echo(
+                    f"{count[0]}/{len(chosen)} {run.name} repetition {run.repetition}: "
+                    f"{outcome['status']}{reason}",
+                    err=True,
+                )
+
+        run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell)
+    outcomes, missing = collect(runs, [*(merge or ()), folder])
+    if merge and missing:
+        names = ", ".join(
+            f"{each.name} repetition {each.repetition}" for each in missing[:3]
+        )
+        raise ConfigError(
+            f"--merge {' '.join(map(str, merge))}",
+            f"{len(missing)} of {len(runs)} results are missing: {names}"
+            + (" and more" if len(missing) > 3 else ""),
+            "run their shards, with the same suite and experiment",
+        )
+    if not merge and part is not None and missing:
+        # The others' results are for whoever merges them.
+        if as_json:
+            _document(plan.suite.name, folder, [], [], missing, failed)
+        else:
+            print(
+                f"shard {part}: {len(chosen) - len(failed)} of {len(chosen)} cells in "
+                f"{folder}; when all shards are done: chakram sweep {suite} --merge ..."
+            )
+    else:
+        results = cell_results(plan, outcomes)
+        paths = write_rows(folder, rows(plan, outcomes)) if outcomes else []
+        if as_json:
+            _document(plan.suite.name, folder, results, paths, missing, failed)
+        else:
+            _print(results, list(plan.suite.matrix), width=output_width(wide=wide))
+            for path in paths:
+                print(f"# {path}")
+            if missing:
+                print(f"# {len(missing)} of {len(runs)} cells have no result")
+    if failed:
+        run, reason = failed[0]
+        raise RunFailed(
+            f"sweep {plan.suite.name}",
+            f"{len(failed)} cells failed, the first: {run.name}: {reason}",
+            "the same command tries them again",
+        )
+
+
+def _part(text: str) -> tuple[int, int]:
+    index, slash, count = text.partition("/")
+    numbers = slash and index.isdecimal() and count.isdecimal() and len(text) < 16
+    # What Slurm and Kubernetes count from 0 is for the caller to add 1 to.
+    if numbers and 1 <= int(index) <= int(count):
+        return int(index), int(count)
+    raise ConfigError(f"--shard {text}", "is not I/N with I from 1 to N", "e.g. 1/4")
+
+
+def _list(runs: Sequence[CellRun], *, as_json: bool) -> None:
+    if as_json:
+        cells = [
+            {
+                "cell": run.number,
+                "repetition": run.repetition,
+                "name": run.name,
+                "world": run.world,
+                "set": dict(run.overrides),
+            }
+            for run in runs
+        ]
+        print_json("sweep-cells", {"cells": cells})
+        return
+    for run in runs:
+        print(f"{run.number:4d}  {run.repetition:2d}  {run.world:<8}  {run.name}")
+
+
+def _print(
+    results: Sequence[CellResult], keys: Sequence[str], *, width: int | None
+) -> None:
+    from chakram.config.suite import text
+    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.observe.text_table import Column, fitted
+
+    if not results:
+        print("# no cell has a result")
+        return
+    has_cases = any(each.cell.case for each in results)
+    columns = [
+        *([Column(heading="case")] if has_cases else []),
+        *(Column(heading=key.rpartition(".")[2]) for key in keys),
+        Column(heading="reps", order=4),
+        Column(heading="iteration", unit="(us)"),
+        Column(heading="+-", unit="(us)", order=3),
+        Column(heading="busbw", unit="(GB/s)", order=1),
+        Column(heading="change", unit="(%)"),
+        Column(heading="errors", order=2),
+        Column(heading="resent", unit="(%)", order=5),
+        Column(heading="marked", unit="(%)", order=5),
+        Column(heading="gen.bound", unit="(%)", order=6),
+    ]
+    cells = []
+    for each in results:
+        times, difference = each.iteration, each.difference
+        errors = None if difference is None else difference.errors
+        cells.append(
+            [
+                *([each.cell.case] if has_cases else []),
+                *(text(each.cell.values[key]) for key in keys),
+                str(each.repetitions),
+                time_text(times.mean_ns if times else None),
+                time_text(times.error_ns if times else None),
+                MISSING if each.bus_bw is None else f"{each.bus_bw:.4f}",
+                _change(each),
+                ""
+                if difference is None
+                else MISSING
+                if errors is None
+                else "exact"
+                if errors > 1e6
+                else f"{errors:.1f}",
+                percent_text(each.retransmitted_share),
+                percent_text(each.marked_share),
+                percent_text(each.generator_bound_share),
+            ]
+        )
+    heading, lines = fitted(columns, cells, width=width)
+    for line in (*(f"#{each[1:]}" for each in heading), *lines):
+        print(line.rstrip())
+    if any(each.difference is not None for each in results):
+        print(
+            "# change: of the iteration, from its baseline; in brackets: no "
+            "significant difference"
+        )
+
+
+def _change(result: CellResult) -> str:
+    from chakram.observe.number_format import percent_text
+
+    if result.difference is None:
+        return "base" if result.cell.baseline is None else "N/A"
+    change = percent_text(result.difference.change, sign="+")
+    return change if result.difference.significant else f"({change})"
+
+
+def _document(
+    name: str,
+    folder: Path,
+    results: Sequence[CellResult],
+    paths: Sequence[Path],
+    missing: Sequence[CellRun],
+    failed: Sequence[tuple[CellRun, str]],
+) -> None:
+    def cell(each: CellResult) -> dict[str, Any]:
+        times, difference = each.iteration, each.difference
+        errors = None if difference is None else difference.errors
+        return {
+            "cell": each.cell.number,
+            "case": each.cell.case or None,
+            "values": dict(each.cell.values),
+            "world": each.cell.world,
+            "repetitions": each.repetitions,
+            "iteration_ns": times.mean_ns if times else None,
+            "error_ns": times.error_ns if times else None,
+            "bus_bw": each.bus_bw,
+            "retransmitted_share": each.retransmitted_share,
+            "marked_share": each.marked_share,
+            "generator_bound_share": each.generator_bound_share,
+            "baseline": each.cell.baseline,
+            "change": difference.change if difference else None,
+            "errors": None if errors in (None, float("inf")) else errors,
+            "significant": difference.significant if difference else None,
+        }
+
+    print_json(
+        "sweep",
+        {
+            "suite": name,
+            "folder": os.fspath(folder),
+            "files": [os.fspath(path) for path in paths],
+            "cells": [cell(each) for each in results],
+            "missing": len(missing),
+            "failed": [
+                {"cell": run.number, "repetition": run.repetition, "reason": reason}
+                for run, reason in failed
+            ],
+        },
+    )

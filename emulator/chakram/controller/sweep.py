@@ -1,0 +1,291 @@
+"""Runs the cells of a suite, each once per repetition, and keeps what they gave.
+
+A folder holds a sweep: ``cells/NUMBER-REPETITION.json`` is the result of a cell, with
+the digest of what it was made of, so that a sweep goes on where it was cut; ``runs``
+its run directories.  Results hold nothing of when or where a cell ran, so that tables
+are the same however cells were spread over processes and machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from chakram.config.experiment import load_experiment
+from chakram.controller.observer import Silent
+from chakram.controller.request import RunRequest
+from chakram.controller.shell import run_experiment
+from chakram.controller.virtual_time import simulate_experiment
+from chakram.errors import ChakramError, ConfigError, RunDirectoryError, RunFailed
+from chakram.fabric import lab as labs
+from chakram.observe.document import summary_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from chakram.config.experiment import Experiment
+    from chakram.config.suite import Plan
+
+__all__ = ["COMPLETE", "CellRun", "Outcome", "collect", "run_cells", "shard"]
+
+COMPLETE = "complete"
+
+Outcome = dict[str, Any]
+"""What a cell gave, as plain data: see ``run_cell``."""
+
+
+class CellRun(NamedTuple):
+    """All that a process needs to run a cell."""
+
+    number: int
+    repetition: int
+    name: str
+    world: str
+    base: str
+    overrides: tuple[tuple[str, str], ...]
+    digest: str
+    runs: str
+    lab: str | None = None
+
+
+def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
+    """Return what is to be run, in its order."""
+    runs = []
+    for cell, repetition in plan.turns():
+        overrides = dict(cell.overrides)
+        if cell.world == "simulate":
+            overrides["seed"] = str(cell.seed + repetition)
+        runs.append(
+            CellRun(
+                number=cell.number,
+                repetition=repetition,
+                name=cell.name,
+                world=cell.world,
+                base=str(plan.base.resolve()),
+                overrides=tuple(overrides.items()),
+                digest=plan.digest(cell, repetition),
+                runs=str(folder / "runs" / f"{cell.number:04d}"),
+            )
+        )
+    return runs
+
+
+def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
+    """Return the *index*-th of *count* parts, from 1; together they are all."""
+    return list(runs[index - 1 :: count])
+
+
+def run_cell(run: CellRun) -> Outcome:
+    """Run a cell; what goes wrong is in its outcome."""
+    outcome: Outcome = {
+        "number": run.number,
+        "repetition": run.repetition,
+        "digest": run.digest,
+        "status": COMPLETE,
+        "reason": None,
+        "directory": None,
+        "document": None,
+    }
+    try:
+        overrides = dict(run.overrides)
+        if run.lab is not None:
+            overrides["lab"] = run.lab
+        experiment = load_experiment(run.base, overrides=overrides)
+        said = "".join(f"# --set {key}={value}\n" for key, value in overrides.items())
+        request = RunRequest(
+            experiment=experiment,
+            text=said + Path(run.base).read_text(encoding="utf-8"),
+            runs_directory=Path(run.runs),
+            progress=Silent(),
+        )
+        if run.world == "simulate":
+            done = simulate_experiment(request)
+        else:
+            done = asyncio.run(run_experiment(request))
+        outcome["directory"] = str(done.directory)
+        outcome["document"] = summary_document(done.summary)
+        if done.error is not None:
+            raise done.error
+    except ChakramError as error:
+        outcome["status"] = "failed"
+        outcome["reason"] = str(error)
+        outcome["interrupted"] = error.exit_code == 130
+    return outcome
+
+
+def run_cells(
+    runs: Sequence[CellRun],
+    folder: Path,
+    *,
+    jobs: int,
+    dask: str | None,
+    tell: Callable[[CellRun, Outcome], None],
+) -> None:
+    """Run what has no result yet, and keep the results.
+
+    Args:
+        runs: What to run.
+        folder: Of the sweep.
+        jobs: Simulations at a time.
+        dask: Address of a scheduler that simulations are given to, None: here.
+        tell: Told of every result.
+
+    Raises:
+        RunFailed: If a process was killed, or the user ended it.
+    """
+    left = [run for run in runs if _kept(folder, run) is None]
+
+    def keep(run: CellRun, outcome: Outcome) -> None:
+        _keep(folder, run, outcome)
+        tell(run, outcome)
+        if outcome.pop("interrupted", False):
+            raise RunFailed("sweep", "was interrupted", "the same command goes on")
+
+    simulated = [run for run in left if run.world == "simulate"]
+    if dask is not None:
+        _run_on_cluster(simulated, dask, keep)
+    elif jobs > 1 and len(simulated) > 1:
+        _run_in_processes(simulated, jobs, keep)
+    else:
+        for run in simulated:
+            keep(run, run_cell(run))
+    # On a fabric one at a time: they would be in one another's way.
+    real = [run for run in left if run.world != "simulate"]
+    for lab, together in _by_lab(real):
+        with _standing(lab, together):
+            for run in together:
+                keep(run, run_cell(run._replace(lab=lab)))
+
+
+def _run_in_processes(
+    runs: Sequence[CellRun], jobs: int, keep: Callable[[CellRun, Outcome], None]
+) -> None:
+    # Spawned, not forked: Arrow and gRPC have threads.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(jobs, len(runs)), mp_context=context)
+    try:
+        of = {pool.submit(run_cell, run): run for run in runs}
+        for future in as_completed(of):
+            keep(of[future], future.result())
+    except BrokenProcessPool:
+        raise RunFailed(
+            "sweep", "a process was killed, maybe for want of memory",
+            "the same command goes on; try fewer --jobs",
+        ) from None  # fmt: skip
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_on_cluster(
+    runs: Sequence[CellRun], address: str, keep: Callable[[CellRun, Outcome], None]
+) -> None:
+    """Give cells to workers of Dask, which see the same files and have Chakram."""
+    try:
+        from distributed import Client
+        from distributed import as_completed as as_done
+    except ImportError as error:
+        raise ConfigError(
+            f"--dask {address}", "dask.distributed is not installed",
+            "pip install 'chakram[dask]'",
+        ) from error  # fmt: skip
+    try:
+        client = Client(address, timeout="30s")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--dask {address}", f"no scheduler answers: {error}",
+            "e.g. tcp://10.0.0.1:8786, or tls:// with distributed.comm.tls configured",
+        ) from error  # fmt: skip
+    with client:
+        # A worker that is lost has its cells done again by another.
+        futures = [client.submit(run_cell, run, pure=False, retries=3) for run in runs]
+        of = {future.key: run for future, run in zip(futures, runs, strict=True)}
+        for future in as_done(futures):
+            keep(of[future.key], future.result())
+
+
+def _by_lab(runs: Sequence[CellRun]) -> Iterator[tuple[str | None, list[CellRun]]]:
+    """Yield runs that can share a lab, None where each builds what it needs."""
+    if not runs:
+        return
+    experiments = [_experiment(run) for run in runs]
+    fabrics = {
+        json.dumps(
+            [each.written.fabric.model_dump(mode="json"), each.seed], default=str
+        )
+        for each in experiments
+    }
+    shares = len(fabrics) == 1 and experiments[0].fabric.kind == "namespaces"
+    yield (experiments[0].lab_name if shares else None), list(runs)
+
+
+def _experiment(run: CellRun) -> Experiment:
+    return load_experiment(run.base, overrides=dict(run.overrides))
+
+
+@contextmanager
+def _standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
+    """Keep one lab up for all runs; one that is up already is left up."""
+    if lab is None or lab in {each.name for each in labs.status()}:
+        yield
+        return
+    experiment = _experiment(runs[0])
+    asyncio.run(experiment.fabric.start_lab(lab, seed=experiment.seed, lifetime="up"))
+    try:
+        yield
+    finally:
+        asyncio.run(labs.down(lab))
+
+
+def _path(folder: Path, run: CellRun) -> Path:
+    return folder / "cells" / f"{run.number:04d}-{run.repetition}.json"
+
+
+def _kept(folder: Path, run: CellRun) -> Outcome | None:
+    """Return the result of a cell, None where there is none that is its own."""
+    try:
+        outcome = json.loads(_path(folder, run).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if (
+        isinstance(outcome, dict)
+        and outcome.get("digest") == run.digest
+        and outcome.get("status") == COMPLETE
+        and isinstance(outcome.get("document"), dict)
+    ):
+        return outcome
+    return None
+
+
+def _keep(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None:
+    path = _path(folder, run)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(outcome), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RunDirectoryError(
+            str(path), f"cannot be written: {error.strerror}"
+        ) from error
+
+
+def collect(
+    runs: Sequence[CellRun], folders: Sequence[Path]
+) -> tuple[dict[tuple[int, int], Outcome], list[CellRun]]:
+    """Return the results by cell and repetition, and what has none yet."""
+    found: dict[tuple[int, int], Outcome] = {}
+    missing = []
+    for run in runs:
+        outcomes = [kept for folder in folders if (kept := _kept(folder, run))]
+        if outcomes:
+            found[run.number, run.repetition] = outcomes[0]
+        else:
+            missing.append(run)
+    return found, missing

@@ -1,0 +1,102 @@
+"""A sweep on a Dask cluster gives what it gives here, also where a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from chakram.cli import main
+from tests.unit.cli.test_sweep import EXPERIMENT, files
+
+pytest.importorskip("distributed", reason="the extra dask is not installed")
+
+SUITE = """\
+version: 1
+name: many
+base: base.yaml
+matrix:
+  size: [16KiB, 32KiB]
+  algorithm: [ring, tree]
+repetitions: 2
+"""
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of Dask, in a group of its own; end it with what it started."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def address_of(scheduler: subprocess.Popen[str]) -> str:
+    assert scheduler.stderr is not None
+    for line in scheduler.stderr:
+        if found := re.search(r"Scheduler at:\s+(tcp://\S+)", line):
+            return found[1]
+    raise AssertionError("the scheduler has ended")
+
+
+def sweep(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "chakram", "sweep", "suite.yaml", *options],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # five interpreters load Arrow, and two of them Dask
+def test_the_cells_of_a_worker_that_is_killed_are_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "base.yaml").write_text(EXPERIMENT)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    with ExitStack() as stack:
+        scheduler = stack.enter_context(
+            started(
+                "distributed.cli.dask_scheduler",
+                "--host=127.0.0.1",
+                "--port=0",
+                "--no-dashboard",
+            )
+        )
+        address = address_of(scheduler)
+        options = (address, "--nthreads=1", "--no-dashboard", "--no-nanny")
+        workers = [
+            stack.enter_context(started("distributed.cli.dask_worker", *options))
+            for _ in range(2)
+        ]
+        running = sweep(tmp_path, "--dask", address, "--out", "cluster")
+        assert running.stderr is not None
+        done = 0
+        for line in running.stderr:
+            done += ": complete" in line
+            if done == 2 and workers[0].poll() is None:
+                workers[0].kill()
+        running.stderr.close()
+        assert running.wait() == 0
+    assert done == 8
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "suite.yaml", "--out", "here"]) == 0
+    assert files(tmp_path / "cluster") == files(tmp_path / "here")

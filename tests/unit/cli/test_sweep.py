@@ -1,0 +1,242 @@
+"""``chakram sweep``: cells, repetitions, resumption, shards; one result however run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from chakram.cli import main
+
+EXPERIMENT = """\
+version: 1
+name: base
+jobs:
+  - name: j
+    trace:
+      synth: collectives
+      ranks: 4
+      streams: {op: all_reduce, size: 64KiB, count: 2}
+    compute: {from: none}
+collectives: {all_reduce: ring}
+iterations: {warmup: 0, measured: 2}
+fabric:
+  kind: namespaces
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 100Gbit, delay: 500ns}}
+simulation: {level: message}
+"""
+SUITE = """\
+version: 1
+name: sizes
+base: base.yaml
+cases:
+  - {name: fast}
+  - {name: slow, set: {fabric.links.host.rate: 50Gbit}}
+matrix:
+  size: [64KiB, 256KiB]
+  algorithm: [ring, tree]
+baseline: {case: fast, algorithm: ring}
+repetitions: 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "base.yaml").write_text(EXPERIMENT)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sweep(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml", *options, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert isinstance(document, dict)
+    return document
+
+
+def files(folder: Path) -> list[bytes]:
+    return [
+        (folder / f"results.{kind}").read_bytes() for kind in ("csv", "json", "parquet")
+    ]
+
+
+def test_every_cell_is_compared_with_its_baseline(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = sweep(capsys)
+    assert document["schema"] == "chakram.sweep/1"
+    assert (document["missing"], document["failed"]) == (0, [])
+    cells = document["cells"]
+    assert [(cell["case"], *cell["values"].values()) for cell in cells] == [
+        (case, size, algorithm)
+        for case in ("fast", "slow")
+        for size in ("64KiB", "256KiB")
+        for algorithm in ("ring", "tree")
+    ]
+    # The same size with ring in the fast case.
+    assert [cell["baseline"] for cell in cells] == [None, 0, None, 2, 0, 0, 2, 2]
+    slow = cells[6]
+    assert slow["change"] == pytest.approx(
+        slow["iteration_ns"] / cells[2]["iteration_ns"] - 1
+    )
+    assert slow["change"] > 0.8
+    assert slow["significant"] is True
+    assert {cell["repetitions"] for cell in cells} == {2}
+
+    made = Path("sweeps/sizes")
+    rows = json.loads((made / "results.json").read_text())
+    assert len(rows) == 8 * 2
+    assert rows[0].keys() >= {"cell", "repetition", "case", "size", "algorithm"}
+    assert pq.read_table(made / "results.parquet").to_pylist() == rows
+    assert pyarrow.csv.read_csv(made / "results.csv").num_rows == len(rows)
+
+    # A second time there is nothing to do, and the table is the same.
+    before = files(made)
+    runs = sorted(made.glob("runs/*/*"))
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    lines = [line.split() for line in told.out.splitlines()]
+    assert lines[2][:4] == ["fast", "64KiB", "ring", "2"]
+    assert "base" in lines[2]
+    assert files(made) == before
+    assert sorted(made.glob("runs/*/*")) == runs
+
+
+def test_it_goes_on_where_it_was_cut(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(capsys)
+    made = folder / "sweeps/sizes"
+    before = files(made)
+    (made / "cells/0003-1.json").unlink()
+    (made / "cells/0005-0.json").write_text("{")  # cut while it was written
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "14 of 16 are there already"
+    assert len(told) == 3
+    assert files(made) == before
+    # What a changed experiment gives is another result.
+    (folder / "base.yaml").write_text(EXPERIMENT.replace("500ns", "600ns"))
+    assert main(["sweep", "suite.yaml"]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 16
+    assert files(made) != before
+
+
+def test_shards_come_to_what_one_process_comes_to(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(capsys, "--out", "whole")
+    for index in (1, 2, 3):
+        document = sweep(capsys, "--shard", f"{index}/3", "--out", f"part{index}")
+        assert document["cells"] == []
+    assert not Path("part1/results.csv").exists()
+    capsys.readouterr()
+    parts = ["--merge", "part1", "--merge", "part3", "--out", "all"]
+    assert main(["sweep", "suite.yaml", *parts]) == 2
+    assert "5 of 16 results are missing" in capsys.readouterr().err
+    merged = sweep(capsys, *parts, "--merge", "part2")
+    assert merged["missing"] == 0
+    assert files(Path("all")) == files(Path("whole"))
+
+
+@pytest.mark.slow
+def test_processes_come_to_what_one_comes_to(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(capsys, "--out", "whole")
+    sweep(capsys, "--out", "two", "--jobs", "2")
+    assert files(Path("two")) == files(Path("whole"))
+
+
+def test_repetitions_are_interleaved_and_differ(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml", "--list", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    order = [(cell["repetition"], cell["cell"]) for cell in cells]
+    assert order == [
+        *((0, cell) for cell in range(8)),
+        *((1, cell) for cell in reversed(range(8))),
+    ]
+    assert {(cell["repetition"], cell["set"]["seed"]) for cell in cells} == {
+        (0, "1"),
+        (1, "2"),
+    }
+    assert not Path("sweeps").exists()
+
+
+def test_cells_without_cases_are_compared_with_the_first(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "suite.yaml").write_text(
+        "version: 1\nname: plain\nbase: base.yaml\nmatrix: {ranks: [2, 4]}\n"
+    )
+    cells = sweep(capsys)["cells"]
+    assert [cell["baseline"] for cell in cells] == [None, 0]
+    assert [cell["case"] for cell in cells] == [None, None]
+    assert cells[1]["change"] > 0
+    # One experiment by itself is a suite, too.
+    (folder / "suite.yaml").write_text("version: 1\nname: one\nbase: base.yaml\n")
+    (cell,) = sweep(capsys)["cells"]
+    assert cell["values"] == {}
+
+
+def test_a_cell_that_fails_is_told_and_tried_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "suite.yaml").write_text(
+        "version: 1\nname: half\nbase: base.yaml\nmatrix: {seed: [1, 2]}\n"
+        "cases: [{name: there}, {name: gone, set: {jobs.0.trace: {path: gone}}}]\n"
+    )
+    for _ in range(2):
+        assert main(["sweep", "suite.yaml"]) == 4
+        told = capsys.readouterr()
+        assert "2 cells failed, the first: gone seed=1: " in told.err
+        assert "# 2 of 4 cells have no result" in told.out
+    assert "2 of 4 are there already" in told.err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("base: base.yaml", "base: gone.yaml"), "gone.yaml: cannot be read"),
+        (("repetitions: 2", "repetition: 2"), "unknown key"),
+        (("size: [64KiB, 256KiB]", "size: []"), "matrix.size: has no values"),
+        (("[ring, tree]", "[ring, ring]"), "matrix.algorithm: has a value twice"),
+        (("[ring, tree]", "[ring, rong]"), "cell fast size=64KiB algorithm=rong"),
+        (("name: slow", "name: fast"), "cases[1].name: is another's, too"),
+        (("case: fast", "case: best"), "'best' is no value of the suite (one of fast"),
+        (("algorithm: ring}", "colour: 1}"), "keys are case, size, algorithm"),
+        (("algorithm: [", "world: [mars, "), "'mars' is not known (simulate, run)"),
+        (("[64KiB, 256KiB]", f"{list(range(1, 3000))}"), "at most 10000"),
+    ],
+)
+def test_what_is_no_suite_is_told(
+    folder: Path,
+    change: tuple[str, str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "suite.yaml").write_text(SUITE.replace(*change))
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml", "--list"]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/"])
+def test_what_is_no_shard_is_told(
+    folder: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "suite.yaml", "--shard", part]) == 2
+    assert "is not I/N with I from 1 to N" in capsys.readouterr().err
