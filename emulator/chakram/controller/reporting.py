@@ -179,6 +179,11 @@ def simulated_banners(
         what = "bursts" if result.burst_packets > 1 else "packets"
         text = ", ".join(f"{reason} {count}" for reason, count in drops.items())
         found.append(f"simulated: {what} dropped: {text}")
+    if result.cycle:
+        found.append(
+            "simulated: pauses can wait for one another for ever (deadlock), in a "
+            f"circle of {len(result.cycle)} ports: {', '.join(result.cycle)}"
+        )
     if result.pauses:
         longest = max(result.pauses, key=lambda port: result.pauses[port])
         found.append(

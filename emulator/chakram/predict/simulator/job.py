@@ -58,6 +58,8 @@ class SimulationResult:
         dropped: Packets that were dropped, by reason; a burst that crosses links as one
             counts as one.
         pauses: By port how long it was paused, in ns, the sum of its classes.
+        cycle: Ports that depend on one another in a circle, where ports may be paused:
+            there pauses can wait for one another for ever.
         burst_packets: Packets that crossed a link as one, at most.
         hops: How many packets, or bursts that cross links as one, have left a port.
         events: How many events were simulated.
@@ -71,6 +73,7 @@ class SimulationResult:
     marked_packets: dict[str, int]
     dropped: dict[str, int]
     pauses: dict[str, int]
+    cycle: tuple[str, ...]
     burst_packets: int
     hops: int
     events: int
@@ -176,6 +179,7 @@ def simulate_plan(
         },
         dropped=_dropped(switches, fabric.now_ns),
         pauses=_pauses(switches, fabric.now_ns),
+        cycle=switches.buffer_cycle(),
         burst_packets=burst_packets if whole_bursts else 1,
         events=fabric.events,
         hops=fabric.hops,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
+from chakram.switch.dependencies import buffer_cycle
 from chakram.switch.ecmp import Flow
 from chakram.switch.model import SwitchModel
 from chakram.switch.profiles import LinkEnd
@@ -94,6 +95,21 @@ class SwitchFabric:
         """Return the ports on shortest paths; see ``Forwarding``."""
         hops = self._topology.next_hops(self._nodes[node], self._nodes[destination])
         return [self._number_of[end] for end in hops]
+
+    def buffer_cycle(self) -> tuple[str, ...]:
+        """Return the names of ports that depend on one another in a circle, or none.
+
+        Without pauses none does; hosts of one switch are alike.
+        """
+        if not any(port.pauses() for port in self.model.ports()):
+            return ()
+        topology = self._topology
+        one_of = {topology.switch_of(host): host for host in topology.hosts}
+        return buffer_cycle(
+            self.model,
+            next_hops=self.next_hops,
+            destinations=[self.node(host) for host in one_of.values()],
+        )
 
     def _switch(self, name: str, profile: Profile, ecn: bool) -> SwitchSpec:
         links = self._topology.links_of(name)

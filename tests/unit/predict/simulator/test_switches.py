@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from chakram.collectives.groups import world_group
+from chakram.controller.reporting import simulated_banners
 from chakram.fabric.shapes import clos, single_switch
-from chakram.fabric.topology import Topology
+from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.plan.plan import Plan
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
@@ -101,6 +102,46 @@ def test_hosts_are_paused_where_memory_is_small() -> None:
     assert fair_ns(7) <= result.end_ns < 1.05 * fair_ns(7)
 
 
+def circle(switches: int) -> Topology:
+    """Return switches in a circle, with a host each."""
+    ends = [(f"h{each}", f"s{each}") for each in range(switches)]
+    ends += [(f"s{each}", f"s{(each + 1) % switches}") for each in range(switches)]
+    return Topology(
+        hosts=tuple(f"h{each}" for each in range(switches)),
+        switches=tuple(f"s{each}" for each in range(switches)),
+        links=tuple(
+            Link(
+                a=PortRef(node=a, port="eth0" if a[0] == "h" else f"up{number}"),
+                b=PortRef(node=b, port=f"down{number}"),
+                rate_bps=LINE,
+                name=f"l{number}",
+            )
+            for number, (a, b) in enumerate(ends)
+        ),
+    )
+
+
+def test_pauses_in_a_circle_are_a_warning() -> None:
+    sonic = Profile(name="sonic", mtu=4300)
+    switching = Switching(ecmp=DrawnPaths(seed=1), profile=sonic)
+    world = world_group(5)
+    programs = [program(rank, world, [collective("barrier")]) for rank in range(5)]
+
+    def cycle_of(topology: Topology, profile: Profile) -> tuple[str, ...]:
+        return simulated(make_plan(programs, topology), topology, profile).cycle
+
+    ring = circle(5)
+    found = cycle_of(ring, sonic)
+    # One way round: each port sends to the switch of the next one.
+    assert len({end.split(":")[0] for end in found}) == len(found) == 5
+    assert cycle_of(ring, Profile()) == ()
+    assert cycle_of(clos(3, 2, 2, LINE, LINE), sonic) == ()
+    result = simulated(make_plan(programs, ring), ring, sonic)
+    banners = "\n".join(simulated_banners(result, switching))
+    assert "deadlock" in banners
+    assert all(end in banners for end in found)
+
+
 def test_what_a_queue_drops_is_sent_again_by_the_same_queue_pairs() -> None:
     plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
     result = simulated(plan, topology)
@@ -158,9 +199,18 @@ def test_spraying_under_go_back_n_costs_retransmissions() -> None:
     assert sum(flow.retransmitted for flow in flow_rows(sprayed.records)) > 0
 
 
-@pytest.mark.parametrize("nranks", [2, 8, 16])
-@pytest.mark.parametrize("size", [1 << 10, 1 << 20])
-def test_a_ring_on_a_star_takes_the_closed_form(nranks: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("nranks", "total"),
+    [
+        *((nranks, 1 << 10) for nranks in (2, 8, 16, 64)),
+        *((nranks, 1 << 20) for nranks in (2, 8, 16, 64)),
+        (2, 64 << 20),
+        pytest.param(8, 64 << 20, marks=pytest.mark.soak),
+        pytest.param(64, 64 << 20, marks=pytest.mark.soak),
+    ],
+)
+def test_a_ring_on_a_star_takes_the_closed_form(nranks: int, total: int) -> None:
+    size = total // nranks
     topology = single_switch(nranks, LINE, host_delay_ns=500)
     plan = make_plan(
         [
