@@ -173,6 +173,37 @@ def rate(lab: LabState, sender: str, receiver: str, count: str, size: str) -> fl
     return (int(count) - 1) * len(payload) * 8 * 10**9 / elapsed_ns
 
 
+def flood(lab: LabState, seconds: str, size: str, *hosts: str) -> int:
+    """Send as fast as one core can, from every second host to the one before it.
+
+    Marked as capable of ECN, in class 3; return how many arrived.
+    """
+    pairs = list(zip(hosts[1::2], hosts[::2], strict=True))
+    nbytes = int(size)
+    segment = [(socket.SOL_UDP, _UDP_SEGMENT, struct.pack("=H", nbytes))]
+    payload = bytes(65_000 // nbytes * nbytes)
+    sources = []
+    targets = []
+    for sender, receiver in pairs:
+        sources.append(udp_socket(lab, sender))
+        sources[-1].setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 26 << 2 | 2)
+        targets.append(udp_socket(lab, receiver))
+        targets[-1].setblocking(False)
+    addresses = [each.getsockname() for each in targets]
+    first = bytearray(1)
+    arrived = 0
+    end_ns = time.monotonic_ns() + int(float(seconds) * 1e9)
+    while time.monotonic_ns() < end_ns:
+        for source, address in zip(sources, addresses, strict=True):
+            source.sendmsg([payload], segment, 0, address)
+        for target in targets:
+            with suppress(BlockingIOError):
+                for _ in range(64):
+                    target.recv_into(first)
+                    arrived += 1
+    return arrived
+
+
 def burst(lab: LabState, sender: str, receiver: str, at: str = "switch") -> list[int]:
     """Send one burst of eight packets; return the lengths of frames somewhere.
 
@@ -279,7 +310,10 @@ def coming_back(lab: LabState) -> str:
 
 _KINDS: dict[str, Callable[..., Any]] = {
     each.__name__: each
-    for each in (pairs, flows, routes, rate, burst, ring, addresses_seen, coming_back)
+    for each in (
+        *(pairs, flows, routes, rate, flood, burst, ring),
+        *(addresses_seen, coming_back),
+    )
 }
 
 

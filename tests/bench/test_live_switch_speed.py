@@ -1,0 +1,53 @@
+"""How many packets of 4 KiB modelled switches pass on in a second of their process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram._compiled import status
+from chakram.fabric.counters import read_counters
+from chakram.fabric.lab import start_lab
+from chakram.fabric.shapes import single_switch
+from chakram.fabric.topology import EcnThresholds
+from chakram.switch.profiles import Profile
+from tests.leaks import own_lab
+from tests.netns.labs import GBIT, traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS = "2"
+SIZE = "4112"
+"""Of a packet of 4 KiB: BTH and ICRC are payload to UDP."""
+
+LEAST = 150_000
+PLAIN_LEAST = 2_000
+
+
+@pytest.mark.asyncio
+async def test_a_switch_passes_enough_packets_on(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Saturated, delivered; marks, pauses and counters on."""
+    marks = EcnThresholds(kmin_bytes=100_000, kmax_bytes=400_000, probability=0.2)
+    topology = single_switch(8, 20 * GBIT, host_ecn=marks)
+    lab = await start_lab(
+        topology,
+        lab_name=own_lab("speed"),
+        forwarding="model",
+        profile=Profile(name="sonic", mtu=4214),
+    )
+    best = 0.0
+    async with lab:
+        for _ in range(3):
+            before = read_counters(lab.state).process
+            traffic(lab.state, "flood", SECONDS, SIZE, *topology.hosts[:4])
+            after = read_counters(lab.state).process
+            delivered = after["delivered"] - before["delivered"]
+            cpu_ns = after["cpu_ns"] - before["cpu_ns"]
+            assert delivered > 10_000
+            best = max(best, delivered * 1e9 / cpu_ns)
+    record_property("packets per CPU second", round(best))
+    assert best >= (LEAST if status().is_compiled() else PLAIN_LEAST)
