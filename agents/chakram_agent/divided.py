@@ -100,14 +100,13 @@ class DividedPorts:
 
 
 def _open(port: PortPlan, shards: tuple[int, ...]) -> DividedPort:
-    kind, _, interface = port.open.partition(":")
-    if kind != "udp":
+    if not port.open.startswith("udp:"):
         raise PlanError(
             f"plan: port {port.number}",
             f"{port.open!r} has no sockets to divide",
             "keep its ranks in one shard",
         )
-    where = (interface, port.address, port.udp_port, shards)
+    where = (port.interface, port.address, port.udp_port, shards)
     receivers = (
         open_receivers(*where)
         if port.netns is None

@@ -50,9 +50,8 @@ def open_prober(plan: AgentPlan, policy: Policy) -> Prober:
 
 def _open(port: PortPlan, plan: AgentPlan, policy: Policy) -> ProbePort:
     probes = plan.probes
-    kind, _, interface = port.open.partition(":")
     where = f"port {port.number} ({port.host})"
-    if kind != "udp" or probes is None:
+    if not port.open.startswith("udp:") or probes is None:
         raise ConfigError(
             where, f"{port.open!r} cannot send probes", "ports of kind udp: can"
         )
@@ -68,7 +67,7 @@ def _open(port: PortPlan, plan: AgentPlan, policy: Policy) -> ProbePort:
                 raise PeerError(where, f"{target.address} is not a member of the plan")
             refuse_loopback_route(target.address, source=port.address)
         return ProbePort(
-            interface,
+            port.interface,
             PortOptions(
                 address=port.address,
                 udp_port=port.udp_port,

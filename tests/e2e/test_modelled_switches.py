@@ -85,3 +85,12 @@ def test_an_incast_over_lossless_switches_loses_nothing(tmp_path: Path) -> None:
     }
     assert paused == {f"h{number}-s0" for number in range(1, 8)}
     assert "# Pauses: " in ran.output
+    # The hosts heard it: they rested, and that is not the generator's fault.
+    heard: dict[str, int] = {}
+    for row in ran.results.table("ports", "host", "paused_ns").to_pylist():
+        heard[row["host"]] = row["paused_ns"]
+    for link in links:
+        if link.direction == "up" and link.pauses:
+            host = link.link.partition("-")[0]
+            assert 0 < heard[host] < 2 * link.paused_ns
+    assert heard["h0"] == 0

@@ -27,11 +27,13 @@ cdef class Line:
     cdef public bint blocked
     cdef readonly long long received_bytes
     cdef public long long wake_ns
+    cdef public object pauses
     cdef PortEngine _engine
     cdef object _contents_encoder
     cdef bint _leaves_alone
     cdef Py_ssize_t _outer_header_bytes
 
+    cpdef object hear(self, long long now_ns)
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
     cpdef bint receive(self, long long now_ns) except -1
     @cython.locals(burst=Burst, sent="bint")
@@ -48,6 +50,7 @@ cdef class DataPlane:
     cdef readonly long long rounds
     cdef object _epoll
     cdef dict _line_of
+    cdef dict _hearing
     cdef Line _alone
     cdef long long _active_ns
     cdef bint _exact

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.port import PortEngine
     from chakram_agent.dataplane.burst_port import Port
+    from chakram_agent.dataplane.pauses import PauseListener
 
 try:
     from chakram_agent.dataplane._batch import poll as exact_poll
@@ -63,6 +64,7 @@ class Line:
     Attributes:
         endpoint: The one.
         port: Where its packets leave and enter.
+        pauses: What hears pause frames for it, or None.
         encoder: Turns its bursts into bytes; messages with contents of their own have
             an encoder of theirs.
         blocked: Whether the port had no room for what was to be sent last.
@@ -78,6 +80,7 @@ class Line:
         "blocked",
         "encoder",
         "endpoint",
+        "pauses",
         "port",
         "received_bytes",
         "wake_ns",
@@ -109,6 +112,13 @@ class Line:
         self.blocked = False
         self.received_bytes = 0
         self.wake_ns = 0
+        self.pauses: PauseListener | None = None
+
+    def hear(self, now_ns: int) -> None:
+        """Obey the pause frames that have come."""
+        if self.pauses is not None:
+            for data, answers, duration_ns in self.pauses.take():
+                self._engine.pause(data, answers, now_ns + duration_ns, now_ns)
 
     def receive(self, now_ns: int) -> bool:
         """Take what has arrived; tell whether anything had."""
@@ -194,6 +204,7 @@ class DataPlane:
         "_alone",
         "_epoll",
         "_exact",
+        "_hearing",
         "_line_of",
         "busy_ns",
         "lags",
@@ -210,11 +221,15 @@ class DataPlane:
         self.lags = Histogram()
         self.late_rounds = 0
         self.rounds = 0
-        self._epoll = select.epoll(max(1, len(lines)))
+        self._epoll = select.epoll(max(1, 2 * len(lines)))
         self._line_of = {line.port.fileno(): line for line in lines}
+        self._hearing = {
+            line.pauses.fileno(): line for line in lines if line.pauses is not None
+        }
         # A line that has the process for itself asks its socket. As long as an epoll
         # watches a socket, every arrival takes that one's lock, on the sender's core.
-        self._alone = lines[0] if len(lines) == 1 else None
+        is_alone = len(lines) == 1 and not self._hearing
+        self._alone = lines[0] if is_alone else None
         if self._alone is None:
             self._watch_lines()
         self._active_ns = 0
@@ -238,7 +253,12 @@ class DataPlane:
         else:
             for descriptor in self._poll(0):
                 line = self._line_of.get(descriptor)
-                if line is not None and line.receive(monotonic_ns()):
+                if line is None:
+                    line = self._hearing.get(descriptor)
+                    if line is not None:
+                        line.hear(monotonic_ns())
+                        line.wake_ns = 0
+                elif line.receive(monotonic_ns()):
                     line.wake_ns = 0
                     active = True
         now_ns = monotonic_ns()
@@ -295,7 +315,7 @@ class DataPlane:
 
     def _watch_lines(self) -> None:
         """Wake up from `wait` when something arrives for a line."""
-        for descriptor in self._line_of:
+        for descriptor in (*self._line_of, *self._hearing):
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def finished(self) -> bool:
@@ -318,6 +338,8 @@ class DataPlane:
         self._epoll.close()
         for line in self.lines:
             line.port.close()
+            if line.pauses is not None:
+                line.pauses.close()
 
     def _poll(self, timeout_ns: int) -> list[int]:
         """Return the readable descriptors, after *timeout_ns* at the latest."""

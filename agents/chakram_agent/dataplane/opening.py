@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from chakram.errors import ConfigError, PeerError
 from chakram.fabric.netns import in_namespace
+from chakram.plan.plan import HEARS_PAUSES
 from chakram_agent.dataplane.loop import Line
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
+from chakram_agent.dataplane.pauses import PauseListener
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.routes import refuse_loopback_route
 from chakram_agent.dataplane.udp import open_udp_port
@@ -33,7 +35,8 @@ def open_port(
     """Open a port in the calling thread's network namespace.
 
     Args:
-        specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``.
+        specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``; behind an interface
+            may stand ``,pauses``, see ``open_line``.
         options: Addresses, source ports, buffers.
         network: Where ``memory:`` ports of this process meet.
 
@@ -43,7 +46,7 @@ def open_port(
     """
     kind, colon, details = specification.partition(":")
     if colon and kind == "udp":
-        return open_udp_port(details, options)
+        return open_udp_port(details.removesuffix(HEARS_PAUSES), options)
     if colon and kind == "memory" and not details:
         return MemoryPort(network or MemoryNetwork(), options)
     raise ConfigError(
@@ -63,6 +66,8 @@ def open_line(
     receiver: socket.socket | None = None,
 ) -> Line:
     """Open the port of *endpoint* in its network namespace.
+
+    Where ``,pauses`` stands behind its interface, it obeys pause frames that come.
 
     Args:
         endpoint: With all its queue pairs.
@@ -101,4 +106,15 @@ def open_line(
                 raise PeerError(where, f"{address} is not a member of the plan")
             if port.open.startswith("udp:"):
                 refuse_loopback_route(address, source=port.address)
-        return Line(endpoint, open_port(port.open, options, network), transport)
+        line = Line(endpoint, open_port(port.open, options, network), transport)
+        if port.hears_pauses:
+            try:
+                line.pauses = PauseListener(
+                    port.interface,
+                    rate_bps=port.rate_bps,
+                    dscps=(transport.dscp_data, transport.dscp_ack),
+                )
+            except BaseException:
+                line.port.close()
+                raise
+        return line

@@ -38,7 +38,13 @@ from chakram.switch.packets import (
     OWNER,
     SIZE,
 )
-from chakram.switch.settings import CLASSES
+from chakram.switch.pause_frames import (
+    ETHERTYPE_PAUSE,
+    pause_frame,
+    pause_ns,
+    paused_classes,
+    quanta_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +53,7 @@ if TYPE_CHECKING:
     from chakram.predict.simulator.switch_fabric import SwitchFabric
     from chakram.switch.ecmp import EcmpHash
 
-__all__ = ["PAUSE_FRAME_BYTES", "LiveSwitch", "pause_frame", "paused_classes"]
-
-PAUSE_FRAME_BYTES = 60
-"""Without the checksum of Ethernet."""
+__all__ = ["LiveSwitch"]
 
 _QUEUED = QUEUED
 _CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
@@ -68,14 +71,9 @@ _ETHERNET_BYTES = 14
 _LEAST_BYTES = _ETHERNET_BYTES + 20
 _LEAST_IPV6_BYTES = _ETHERNET_BYTES + 40
 _UDP_BYTES = 8
-_ETHERTYPE_IPV4, _ETHERTYPE_IPV6, _ETHERTYPE_PAUSE = 0x0800, 0x86DD, 0x8808
+_ETHERTYPE_IPV4, _ETHERTYPE_IPV6 = 0x0800, 0x86DD
+_ETHERTYPE_PAUSE = ETHERTYPE_PAUSE
 _UDP = 17
-_PAUSE_OPCODE = 0x0101
-_PAUSE_DESTINATION = bytes.fromhex("0180c2000001")
-_LONGEST_QUANTA = 0xFFFF
-_QUANTUM_BITS = 512
-_S_NS = 10**9
-_SLOWEST_BPS = 10**9  # counts where a port has no rate
 
 
 class LiveSwitch(Wires):
@@ -339,9 +337,8 @@ class LiveSwitch(Wires):
     def _hear_pause(self, frame: bytes) -> None:
         """Let the switch obey a pause frame of a host."""
         peer = self._ports[self._ports[self._host_ports[self._frames.port]].peer]
-        rate_bps = peer.rate_bps or _SLOWEST_BPS
         for klass, quanta in paused_classes(frame):
-            duration_ns = quanta * _QUANTUM_BITS * _S_NS // rate_bps
+            duration_ns = pause_ns(quanta, peer.rate_bps)
             self._model.pause(peer.number, klass, duration_ns, self.now_ns)
             self._look_at(peer.number)
         self._timed = True
@@ -352,10 +349,7 @@ class LiveSwitch(Wires):
         host = self._number_of[number]
         if host < 0:
             return
-        rate_bps = self._ports[number].rate_bps or _SLOWEST_BPS
-        # Rounded up: what would end a pause is a duration of 0.
-        quanta = -(-duration_ns * rate_bps // (_QUANTUM_BITS * _S_NS))
-        frame = pause_frame(klass, min(quanta, _LONGEST_QUANTA))
+        frame = pause_frame(klass, quanta_of(duration_ns, self._ports[number].rate_bps))
         slot = self._packets.take()
         at = slot // _SLOT_FIELDS * self._frames.frame_bytes
         for place, value in enumerate(frame):
@@ -366,32 +360,3 @@ class LiveSwitch(Wires):
         self._leaving_count += 1
         self.delivered -= 1
         self._flush()
-
-
-def pause_frame(klass: int, quanta: int) -> bytes:
-    """Return a frame that pauses one class; 0 quanta end a pause.
-
-    Source: IEEE 802.1Qbb, figure 31B-1.
-    """
-    times = [quanta if each == klass else 0 for each in range(CLASSES)]
-    frame = (
-        _PAUSE_DESTINATION
-        + bytes(6)
-        + _ETHERTYPE_PAUSE.to_bytes(2, "big")
-        + _PAUSE_OPCODE.to_bytes(2, "big")
-        + (1 << klass).to_bytes(2, "big")
-        + b"".join(each.to_bytes(2, "big") for each in times)
-    )
-    return frame.ljust(PAUSE_FRAME_BYTES, b"\0")
-
-
-def paused_classes(frame: bytes) -> list[tuple[int, int]]:
-    """Return the classes that a pause frame is about, each with its quanta."""
-    if len(frame) < 34 or frame[12:16] != b"\x88\x08\x01\x01":
-        return []
-    classes = int.from_bytes(frame[16:18], "big")
-    return [
-        (klass, int.from_bytes(frame[18 + 2 * klass : 20 + 2 * klass], "big"))
-        for klass in range(CLASSES)
-        if classes >> klass & 1
-    ]

@@ -37,6 +37,9 @@ MAX_RATE_BPS = 10**15
 CREDIT_CHANNELS = 1 << 16
 """Channels from here on carry grants, each for the channel so much below it."""
 
+HEARS_PAUSES = ",pauses"
+"""Behind the specification of a port: it obeys pause frames that come there."""
+
 Number24 = Annotated[int, Within(0, 2**24 - 1)]
 """A QPN or a PSN."""
 
@@ -59,6 +62,16 @@ class PortPlan:
     udp_port: UdpPort
     rate_bps: Annotated[int, Within(1, MAX_RATE_BPS)] | None
     mtu: Annotated[int, Within(68, MAX_MTU)]
+
+    @property
+    def interface(self) -> str:
+        """What the specification names behind its kind."""
+        return self.open.removesuffix(HEARS_PAUSES).partition(":")[2]
+
+    @property
+    def hears_pauses(self) -> bool:
+        """Whether it obeys pause frames."""
+        return self.open.endswith(HEARS_PAUSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

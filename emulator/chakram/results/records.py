@@ -118,7 +118,12 @@ _PORT_FIRST = (
     "send_retries",
     "invalid_packets",  # dropped for one of the reasons that follow
 )
-_PORT_LAST = ("injected_drops", "injected_disturbances", "generator_wait_ns")
+_PORT_LAST = (
+    "injected_drops",
+    "injected_disturbances",
+    "generator_wait_ns",
+    "paused_ns",
+)
 PORT_FIELDS = (
     *_PORT_FIRST,
     *(

@@ -411,6 +411,14 @@ class PortStatistics:
         _SENT, "Bursts that the packets left in, those of control included."
     )
     control_sent: int = _counted(_SENT, "ACKs, NAKs and CNPs among the packets.")
+    paused_ns: int = _counted(
+        _SENT,
+        "How long data rested for pause frames of the fabric.",
+        column="paused_ns",
+        metric="chakram_paused_seconds_total",
+        slot="paused_ns",
+        factor=1e-9,
+    )
     round_trips: HistogramCounts
     pacing_errors: HistogramCounts
 

@@ -43,4 +43,6 @@ cdef class PortEngine:
     cpdef bint is_foreign(self, object qpn, unsigned long long high,
                           unsigned long long low) except -1
     cpdef long long foreign_packets(self) except? -1
+    cpdef object pause(self, bint data, bint answers, long long until_ns,
+                       long long now_ns)
     cpdef object resume(self, long long now_ns)

@@ -200,6 +200,20 @@ class PortEngine:
         """
         self._scheduler.commit_burst(burst, now_ns)
 
+    def pause(self, data: bool, answers: bool, until_ns: int, now_ns: int) -> None:
+        """Let what leaves rest until *until_ns*: the network has paused its class.
+
+        A later call says anew until when; *now_ns* or earlier ends the pause.  Nobody
+        waits for the data plane meanwhile.
+
+        Args:
+            data: Whether data rests.
+            answers: Whether ACKs, NAKs and CNPs do.
+            until_ns: As long as nothing else is said.
+            now_ns: The time.
+        """
+        self._scheduler.pause(data, answers, until_ns, now_ns)
+
     def resume(self, now_ns: int) -> None:
         """Go on after the network has paused the port.
 

@@ -10,6 +10,8 @@ from chakram.roce.turns cimport Turns
 
 cdef long long _NEVER
 cdef int _DATA
+cdef int _DATA_PAUSED
+cdef int _ANSWERS_PAUSED
 
 
 cdef class Scheduler:
@@ -27,6 +29,11 @@ cdef class Scheduler:
     cdef readonly long long bursts_sent
     cdef readonly long long control_sent
     cdef readonly Histogram pacing_errors
+    cdef int _paused
+    cdef long long _data_until_ns
+    cdef long long _answers_until_ns
+    cdef long long _paused_since_ns
+    cdef readonly long long paused_ns
 
     @cython.locals(packet_bytes="long long", quantum_bytes="long long")
     cpdef object admit(self, QueuePair queue_pair)
@@ -39,6 +46,11 @@ cdef class Scheduler:
     cpdef object commit_burst(self, Burst burst, long long now_ns)
     @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
     cpdef long long next_wakeup_ns(self) except? -1
+    cpdef object pause(self, bint data, bint answers, long long until_ns,
+                       long long now_ns)
+    cdef object _end_pauses(self, long long now_ns)
+    @cython.locals(wakeup_ns="long long", data_ns="long long")
+    cdef long long _paused_wakeup_ns(self) except? -1
     @cython.locals(time_ns="long long", queue_pair=QueuePair)
     cpdef object handle_timers(self, long long now_ns)
     @cython.locals(requester=Requester, time_ns="long long")

@@ -32,6 +32,8 @@ __all__ = ["Scheduler"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
+# What is paused, a bit each.
+_DATA_PAUSED, _ANSWERS_PAUSED = 1, 2
 
 
 class Scheduler:
@@ -43,14 +45,19 @@ class Scheduler:
         bursts_sent: Likewise.
         control_sent: Likewise.
         pacing_errors: Likewise.
+        paused_ns: Likewise.
     """
 
     __slots__ = (
         "_answering",
+        "_answers_until_ns",
+        "_data_until_ns",
         "_line",
         "_max_burst_packets",
         "_offered",
         "_offered_queue_pair",
+        "_paused",
+        "_paused_since_ns",
         "_quantum_bytes",
         "_queue_pairs",
         "_timers",
@@ -60,6 +67,7 @@ class Scheduler:
         "control_sent",
         "pacing_errors",
         "packets_sent",
+        "paused_ns",
     )
 
     def __init__(
@@ -92,6 +100,12 @@ class Scheduler:
         self.bursts_sent = 0
         self.control_sent = 0
         self.pacing_errors = Histogram()
+        # What the network pauses, until when, and since when data has rested.
+        self._paused = 0
+        self._data_until_ns = 0
+        self._answers_until_ns = 0
+        self._paused_since_ns = 0
+        self.paused_ns = 0
 
     def admit(self, queue_pair: QueuePair) -> None:
         """Make room for the full bursts of a queue pair that is new at the port."""
@@ -140,9 +154,11 @@ class Scheduler:
         """See `PortEngine.peek_burst`."""
         if self._timers.first_ns <= now_ns:
             self.handle_timers(now_ns)
+        if self._paused != 0:
+            self._end_pauses(now_ns)
         if now_ns < self._line.ready_ns(now_ns):
             return None
-        while self._answering:
+        while self._answering and not self._paused & _ANSWERS_PAUSED:
             queue_pair = self._answering[0]
             burst = queue_pair.make_answer()
             if burst is not None:
@@ -151,7 +167,7 @@ class Scheduler:
             # Nothing is to be answered any more: the gap has closed.
             self._answering.popleft()
             queue_pair.is_answering = False
-        while self._turns.ring:
+        while self._turns.ring and not self._paused & _DATA_PAUSED:
             queue_pair = self._turns.ring[0]
             burst = None
             if queue_pair.requester.ready_ns() <= now_ns:
@@ -205,7 +221,9 @@ class Scheduler:
     def next_wakeup_ns(self) -> int:
         """See `PortEngine.next_wakeup_ns`."""
         wakeup_ns = _NEVER
-        if self._answering or self._turns.ring:
+        if self._paused != 0:
+            wakeup_ns = self._paused_wakeup_ns()
+        elif self._answering or self._turns.ring:
             wakeup_ns = self._line.free_ns
         else:
             self._line.rest()
@@ -217,6 +235,45 @@ class Scheduler:
             # Its deadline has moved on since; the entry stayed behind.
             self._drop_first(queue_pair, time_ns)
             self._schedule(queue_pair)
+        return wakeup_ns
+
+    def pause(self, data: bool, answers: bool, until_ns: int, now_ns: int) -> None:
+        """See `PortEngine.pause`."""
+        self._end_pauses(now_ns)
+        if data and not self._paused & _DATA_PAUSED and until_ns > now_ns:
+            self._paused |= _DATA_PAUSED
+            self._paused_since_ns = now_ns
+        if data:
+            self._data_until_ns = until_ns
+        if answers:
+            self._answers_until_ns = until_ns
+            if until_ns > now_ns:
+                self._paused |= _ANSWERS_PAUSED
+        self._end_pauses(now_ns)
+
+    def _end_pauses(self, now_ns: int) -> None:
+        """Go on where a pause is over: that nothing left was not for lack of time."""
+        if self._paused & _DATA_PAUSED and self._data_until_ns <= now_ns:
+            self._paused &= ~_DATA_PAUSED
+            self.paused_ns += self._data_until_ns - self._paused_since_ns
+            self._line.demand(self._data_until_ns)
+        if self._paused & _ANSWERS_PAUSED and self._answers_until_ns <= now_ns:
+            self._paused &= ~_ANSWERS_PAUSED
+            self._line.demand(self._answers_until_ns)
+
+    def _paused_wakeup_ns(self) -> int:
+        """Return when something may be sent although something is paused."""
+        wakeup_ns = _NEVER
+        if self._answering:
+            wakeup_ns = self._line.free_ns
+            if self._paused & _ANSWERS_PAUSED and wakeup_ns < self._answers_until_ns:
+                wakeup_ns = self._answers_until_ns
+        if self._turns.ring:
+            data_ns = self._line.free_ns
+            if self._paused & _DATA_PAUSED and data_ns < self._data_until_ns:
+                data_ns = self._data_until_ns
+            if data_ns < wakeup_ns:
+                wakeup_ns = data_ns
         return wakeup_ns
 
     def handle_timers(self, now_ns: int) -> None:

@@ -114,6 +114,7 @@ SLOTS_OF_PORTS = {
     "verified_packets": ("verified",),
     "wrong_payload_packets": ("wrong_payloads",),
     "generator_wait_ns": ("generator_wait_ns",),
+    "paused_ns": ("paused_ns",),
 }
 ELSEWHERE = {
     "rx_bytes",  # of the line
@@ -290,6 +291,7 @@ def test_every_column_of_a_port_is_its_statistic() -> None:
             getattr(counters, f"faults_{name}") for name in DISTURBED
         ),
         "generator_wait_ns": counters.generator_wait_ns,
+        "paused_ns": counters.paused_ns,
     }
 
 

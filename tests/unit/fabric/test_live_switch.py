@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from chakram.fabric.live_switch import pause_frame, paused_classes
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import EcnThresholds
 from chakram.predict.simulator.events import NO_EVENT
 from chakram.switch.ecmp import Flow, KernelPaths
+from chakram.switch.pause_frames import pause_frame, paused_classes
 from chakram.switch.profiles import Profile
 from chakram.switch.settings import WatchdogSettings
 from tests.unit.fabric.live_frames import (

@@ -95,6 +95,7 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         },
         **{f"invalid_{reason}": "invalid_packets_total" for reason in INVALID},
         "generator_wait_ns": "generator_wait_seconds_total",
+        "paused_ns": "paused_seconds_total",
         "cpu_ns": "cpu_seconds_total",
     }
     for name in COUNTER_NAMES:

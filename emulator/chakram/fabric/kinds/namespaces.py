@@ -28,7 +28,7 @@ from chakram.fabric.kinds.kind import (
 from chakram.fabric.kinds.links import LinksSettings
 from chakram.fabric.kinds.shape import TopologySettings
 from chakram.fabric.kinds.switches import SwitchesSettings
-from chakram.plan.plan import PortPlan
+from chakram.plan.plan import HEARS_PAUSES, PortPlan
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Name, Whole
 from chakram.switch.ecmp import KernelPaths
@@ -232,13 +232,17 @@ class NamespaceFabric(LocalFabric):
         register_process(lab_name, pid, "agent")
         stack.callback(unregister, lab_name, pid)
         topology = self.to_topology()
+        # Neither the kernel's switches pause anybody, nor those that are like them.
+        profile = self.switching(request.seed).profile
+        pauses = self.switch == "model" and profile.name != "fifo"
+        hears = HEARS_PAUSES if pauses else ""
         return World(
             ports=tuple(
                 PortPlan(
                     number=number,
                     agent=agent.name,
                     host=host.name,
-                    open=f"udp:{host.interface}",
+                    open=f"udp:{host.interface}{hears}",
                     netns=host.netns,
                     address=host.address,
                     udp_port=self.udp_port,

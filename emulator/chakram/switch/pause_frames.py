@@ -1,0 +1,61 @@
+"""Pause frames of priority flow control as bytes.
+
+Source: IEEE 802.1Qbb, figure 31B-1.
+"""
+
+from __future__ import annotations
+
+from chakram.switch.settings import CLASSES
+
+__all__ = [
+    "ETHERTYPE_PAUSE",
+    "pause_frame",
+    "pause_ns",
+    "paused_classes",
+    "quanta_of",
+]
+
+ETHERTYPE_PAUSE = 0x8808
+
+_FRAME_BYTES = 60  # without the checksum of Ethernet
+_HEAD_BYTES = 34
+_OPCODE = 0x0101
+_DESTINATION = bytes.fromhex("0180c2000001")
+_LONGEST_QUANTA = 0xFFFF
+_QUANTUM_BITS = 512
+_S_NS = 10**9
+# Counts where a port has no rate.
+_USUAL_BPS = 10**9
+
+
+def pause_ns(quanta: int, rate_bps: int | None) -> int:
+    """Return how long so many quanta are at a port; 0 or None: it has no rate."""
+    return quanta * _QUANTUM_BITS * _S_NS // (rate_bps or _USUAL_BPS)
+
+
+def quanta_of(duration_ns: int, rate_bps: int | None) -> int:
+    """Return the quanta of a time, rounded up, or as many as there can be."""
+    quanta = -(-duration_ns * (rate_bps or _USUAL_BPS) // (_QUANTUM_BITS * _S_NS))
+    return min(quanta, _LONGEST_QUANTA)
+
+
+def pause_frame(klass: int, quanta: int) -> bytes:
+    """Return a frame that pauses one class; 0 quanta end a pause."""
+    times = [quanta if each == klass else 0 for each in range(CLASSES)]
+    words = (ETHERTYPE_PAUSE, _OPCODE, 1 << klass, *times)
+    frame = (
+        _DESTINATION + bytes(6) + b"".join(each.to_bytes(2, "big") for each in words)
+    )
+    return frame.ljust(_FRAME_BYTES, b"\0")
+
+
+def paused_classes(frame: bytes) -> list[tuple[int, int]]:
+    """Return the classes that a pause frame is about, each with its quanta."""
+    if len(frame) < _HEAD_BYTES or frame[12:16] != b"\x88\x08\x01\x01":
+        return []
+    classes = int.from_bytes(frame[16:18], "big")
+    return [
+        (klass, int.from_bytes(frame[18 + 2 * klass : 20 + 2 * klass], "big"))
+        for klass in range(CLASSES)
+        if classes >> klass & 1
+    ]
