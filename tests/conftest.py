@@ -30,14 +30,20 @@ TESTS = REPO_ROOT / "tests"
 PURE = frozenset({"unit", "property"})
 TOUCHING_THE_SYSTEM = frozenset({"integration", "netns", "e2e"})
 OFF_BY_DEFAULT = frozenset({"bench", "soak"})
+GUEST = "tests/interop/softroce"
+"""Tests that share a guest, which takes a while to boot."""
+
 FOLDERS = PURE | {"golden", "interop"} | TOUCHING_THE_SYSTEM | OFF_BY_DEFAULT
 
 without_data = pytest.StashKey[int]()
 LEFT_OUT = "tests without data"
 
-# How fast a law is checked is up to the machine.
+# How fast a law is checked is up to the machine.  What was looked at compiled is looked
+# at once more, with fewer examples, where plain modules are asked for.
 TIMELESS = hypothesis.settings(
-    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    deadline=None,
+    max_examples=40 if os.environ.get("CHAKRAM_COMPILED") == "off" else 100,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("dev", TIMELESS)
 hypothesis.settings.register_profile("ci", TIMELESS, derandomize=True, print_blob=True)
@@ -109,6 +115,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[LEFT_OUT] = session.config.stash.get(without_data, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a worker whole files, and one of them all that needs the guest."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist import scheduler
+
+    files: Any = scheduler.LoadFileScheduling(config, log)
+    file_of = files._split_scope
+    files._split_scope = lambda item: GUEST if item.startswith(GUEST) else file_of(item)
+    return files
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -45,7 +45,7 @@ def by_a_closed_terminal(run: RunProcess) -> None:
     ("stop", "name"),
     [
         (to_the_group, "SIGINT"),
-        (to_the_controller, "SIGINT"),
+        pytest.param(to_the_controller, "SIGINT", marks=pytest.mark.soak),
         (by_a_supervisor, "SIGTERM"),
         (by_a_closed_terminal, "SIGHUP"),
     ],
@@ -117,9 +117,13 @@ def test_who_insists_need_not_wait(
     check_next_run(endless)
 
 
-@pytest.mark.parametrize("prefix", [(), IGNORING_SIGINT], ids=["", "ignoring SIGINT"])
 @pytest.mark.parametrize(
-    ("stop", "name"), [(to_the_controller, "SIGINT"), (by_a_supervisor, "SIGTERM")]
+    ("stop", "name", "prefix"),
+    [
+        (to_the_controller, "SIGINT", ()),
+        (to_the_controller, "SIGINT", IGNORING_SIGINT),
+        (by_a_supervisor, "SIGTERM", ()),
+    ],
 )
 def test_an_interrupted_simulation_says_so_in_its_directory(
     endless: Path,

@@ -20,10 +20,11 @@ class Case:
     ranks: int
     scale: str = "1"
     unit: int = 1
+    takes_long: bool = False
 
 
-def _stage(name: str, ranks: int, scale: str = "1/65536") -> Case:
-    return Case(path=f"stage/{name}", ranks=ranks, scale=scale, unit=2)
+def _stage(name: str, ranks: int, **more: bool) -> Case:
+    return Case(path=f"stage/{name}", ranks=ranks, scale="1/65536", unit=2, **more)
 
 
 CASES = [
@@ -65,7 +66,8 @@ CASES = [
     _stage("moe_mixtral_ep4_tp2_pp2_16r.tar.gz", 16),
     _stage("moe_mixtral_ep8_tp2_16r.tar.gz", 16),
     _stage("moe_mixtral_ep8_tp2_pp2_32r.tar.gz", 32),
-    _stage("moe_mixtral_ep8_tp2_pp2_dp2_64r.tar.gz", 64),
+    # Twice the job above.
+    _stage("moe_mixtral_ep8_tp2_pp2_dp2_64r.tar.gz", 64, takes_long=True),
     _stage("moe_mixtral_32layers_ep8_pp4_32r.tar.gz", 32),
     Case(
         path="json_variants/stage_json_backend_pp2_dp2_4r",
@@ -79,7 +81,15 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.path)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=case.path, marks=pytest.mark.soak if case.takes_long else ()
+        )
+        for case in CASES
+    ],
+)
 def test_a_job_completes_and_every_byte_is_sent(
     tmp_path: Path, chakram_data: Path, case: Case
 ) -> None:
