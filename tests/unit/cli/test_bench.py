@@ -154,6 +154,23 @@ def test_json_is_read_as_nccl_tests_own_script_reads_it(bench: Any) -> None:
     assert "to out.json.0\n" in bench("all_gather_perf", "-J", "out.json", "-n", "1")[1]
 
 
+def test_two_algorithms_are_compared_by_size(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for algorithm in ("ring", "tree"):
+        options = ["--algorithm", algorithm, "-J", f"{algorithm}.json"]
+        sizes = ["-b", "64K", "-e", "256K", "-f", "4", "-n", "3"]
+        assert bench("all_reduce_perf", *sizes, *options)[0] == 0
+    capsys.readouterr()
+    assert main(["compare", "ring.json", "tree.json", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert found["a"]["kind"] == "nccl-tests"
+    compared = {each["key"][3] for each in found["levels"]["size"]}
+    assert compared == {65536, 262144}
+    assert all(each["significant"] for each in found["levels"]["size"])
+    assert found["sentences"][0].startswith("All_reduce of 256KiB, 4 ranks takes ")
+
+
 @pytest.mark.parametrize(
     ("test", "size", "count", "redop", "root", "factor"),
     [

@@ -157,15 +157,17 @@ def read_nccl_json(document: Mapping[str, Any], source: str) -> NcclTest:
             raise ResultsError(where, "has no size", _HINT)
         for in_place, key in enumerate(("out_of_place", "in_place")):
             if isinstance(block := row.get(key), Mapping):
-                rows.append(
-                    _json_row(
-                        row["size"],
-                        bool(in_place),
-                        block,
-                        row.get(f"{key}_per_iter"),
-                        f"{where}.{key}",
-                    )
+                found = _json_row(
+                    row["size"],
+                    bool(in_place),
+                    block,
+                    row.get(f"{key}_per_iter"),
+                    f"{where}.{key}",
                 )
+                cv = row.get("cv")  # of ``chakram bench``
+                if found.cv is None and isinstance(cv, int | float) and cv >= 0:
+                    found = found._replace(cv=float(cv))
+                rows.append(found)
     iterations = config.get("iterations")
     return _found(
         _test(" ".join(map(str, args))) if isinstance(args, list) else None,
