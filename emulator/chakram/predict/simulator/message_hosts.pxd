@@ -59,6 +59,7 @@ cdef class MessageHosts(Wires):
     cdef list _hosts
     cdef list _host_of
     cdef list _nodes
+    cdef list _entries
     cdef long long _payload_bytes
     cdef long long _header_bytes
     cdef long long _answer_bytes
@@ -85,7 +86,9 @@ cdef class MessageHosts(Wires):
     cpdef long long next_ns(self) except? -1
     @cython.locals(events=Events)
     cpdef run_until(self, long long limit_ns)
-    @cython.locals(key="long long", flow="Py_ssize_t", entry="Py_ssize_t")
+    @cython.locals(
+        key="long long", flow="Py_ssize_t", entry="Py_ssize_t", is_hashed=bint,
+    )
     cdef Py_ssize_t _flow(self, Py_ssize_t source, Py_ssize_t peer,
                           long long own_port, long long peer_port) except -1
     @cython.locals(host="Py_ssize_t", port=Port)

@@ -154,6 +154,7 @@ class MessageHosts(Wires):
         "_answer_bytes",
         "_answer_heads",
         "_answer_tails",
+        "_entries",
         "_flow_of",
         "_free",
         "_has_choice",
@@ -192,6 +193,8 @@ class MessageHosts(Wires):
         for index, number in enumerate(hosts):
             self._host_of[number] = index
         self._nodes = [self._ports[number].node for number in hosts]
+        # The switches that they are at.
+        self._entries = [self._ports[self._ports[number].peer].node for number in hosts]
         self._payload_bytes = settings.payload_bytes
         self._header_bytes = settings.header_bytes
         self._answer_bytes = settings.answer_bytes
@@ -272,15 +275,17 @@ class MessageHosts(Wires):
     def _flow(self, source: int, peer: int, own_port: int, peer_port: int) -> int:
         """Return the flow of packets, by addresses and ports as ns-3 gives them."""
         key = source << 32 | peer
-        if not self._has_choice and key in self._flow_of:
+        entry = self._entries[source]
+        # At one switch there is nothing to choose.
+        is_hashed = self._has_choice and entry != self._entries[peer]
+        if not is_hashed and key in self._flow_of:
             return self._flow_of[key]
-        entry = self._ports[self._ports[self._hosts[source]].peer].node
         flow = self._model.forwarding.add_flow(
             entry,
             self._nodes[peer],
             ns3_chooser(source, peer, own_port, peer_port, hosts=len(self._hosts)),
         )
-        if not self._has_choice:
+        if not is_hashed:
             self._flow_of[key] = flow
         return flow
 
