@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.counters import read_link_counters
+from chakram.fabric.counters import read_counters, read_link_counters
 from chakram.fabric.description import LabState
 from chakram.fabric.lab import LabHandle, down, start_lab
 from chakram.fabric.process import is_alive, process_start_ticks
 from chakram.fabric.topology import Topology
+from chakram.switch.outcomes import WATCHDOG
 from chakram.switch.profiles import Profile
+from chakram.switch.settings import WatchdogSettings
 from tests.leaks import own_lab
 from tests.netns.labs import leaf_spine, star, traffic
 from tests.waiting import wait_until
@@ -97,6 +99,22 @@ async def test_what_finds_no_room_is_dropped_and_counted_where_it_was_to_go() ->
     assert counters["h1-s0"].rx_packets == arrived
     assert counters["h1-s0"].rx_drops == 64 - arrived
     assert (counters["h0-s0"].tx_packets, counters["h0-s0"].tx_drops) == (64, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_host_that_pauses_all_the_time_is_cut_off_by_the_watchdog() -> None:
+    watchdog = WatchdogSettings(
+        detection_ns=100_000_000, restoration_ns=10**9, poll_ns=20_000_000
+    )
+    profile = Profile(name="sonic", mtu=4214, watchdog=watchdog)
+    async with await model_lab(star(2), "modelstorm", profile=profile) as handle:
+        assert traffic(handle.state, "storm", "h0", "h1", "2") == 0
+        port = read_counters(handle.state).ports["s0:h1"]
+    assert port["storms"][3] == 1
+    assert port["pfc_received"][3] > 10
+    # What came for it was dropped instead of filling the switch.
+    assert port["drops_by_reason"][WATCHDOG] > 10
+    assert port["queue_packets"][3] == 0
 
 
 @pytest.mark.asyncio

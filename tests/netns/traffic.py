@@ -24,6 +24,7 @@ from chakram.errors import PrivilegeError
 from chakram.fabric.description import LabState, decode_state
 from chakram.fabric.netns import in_namespace, run_in_namespace
 from chakram.fabric.packet_ring import RETIRE_MS, PacketRing
+from chakram.switch.pause_frames import pause_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,6 +205,29 @@ def flood(lab: LabState, seconds: str, size: str, *hosts: str) -> int:
     return arrived
 
 
+def storm(lab: LabState, sender: str, receiver: str, seconds: str) -> int:
+    """Let a host pause class 3 all the time while another sends to it.
+
+    Return how many packets of that class arrived after the first second.
+    """
+    state = lab.host(receiver)
+    pauses = frames_at(state.netns, state.interface)
+    target = udp_socket(lab, receiver)
+    target.setblocking(False)
+    source = udp_socket(lab, sender)
+    source.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 26 << 2 | 2)
+    begin_s = time.monotonic()
+    late = 0
+    while (passed_s := time.monotonic() - begin_s) < float(seconds):
+        pauses.send(pause_frame(3, 0xFFFF))
+        source.sendto(bytes(1000), target.getsockname())
+        with suppress(BlockingIOError):
+            while target.recv(2000):
+                late += passed_s > 1
+        time.sleep(0.005)
+    return late
+
+
 def burst(lab: LabState, sender: str, receiver: str, at: str = "switch") -> list[int]:
     """Send one burst of eight packets; return the lengths of frames somewhere.
 
@@ -311,7 +335,7 @@ def coming_back(lab: LabState) -> str:
 _KINDS: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
-        *(pairs, flows, routes, rate, flood, burst, ring),
+        *(pairs, flows, routes, rate, flood, storm, burst, ring),
         *(addresses_seen, coming_back),
     )
 }
