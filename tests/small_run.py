@@ -35,6 +35,7 @@ from chakram.results.records import (
     CAUSE_START,
     FLOW_FIELDS,
     SHARE_FIELDS,
+    UNKNOWN,
     RecordRows,
 )
 from chakram.results.resolve import OperationTable, columns
@@ -263,7 +264,7 @@ def _flow(
         "cause_rank": 0,
         "cause_number": 0,
     }
-    rows.flows.extend(values[name] for name in FLOW_FIELDS)
+    rows.flows.extend(values.get(name, UNKNOWN) for name in FLOW_FIELDS)
 
 
 def _share(
@@ -291,7 +292,7 @@ def _share(
         "slip_ns": 0,
         "wrong": 0,
     }
-    rows.shares.extend(values[name] for name in SHARE_FIELDS)
+    rows.shares.extend(values.get(name, UNKNOWN) for name in SHARE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

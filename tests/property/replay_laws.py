@@ -205,12 +205,31 @@ def assert_cause_holds(ran: Ran, flow: FlowRow) -> None:
     else:
         assert flow.ready_ns == share.ready_ns
         assert flow.cause_rank == flow.rank
-        dependencies = program.operations[flow.operation].dependencies
+        releasers, is_root = _releasers(program, flow.operation)
         if flow.cause_kind == CAUSE_OPERATION:
-            assert flow.cause_number in dependencies
+            assert flow.cause_number in releasers
         else:
             assert flow.cause_kind == CAUSE_START
-            assert not dependencies
+            assert is_root
+
+
+def _releasers(program: RankProgram, operation: int) -> tuple[set[int], bool]:
+    """What may release an operation; computations of no time never do by themselves.
+
+    Also whether nothing but the start of the iteration may.
+    """
+    found: set[int] = set()
+    dependencies = program.operations[operation].dependencies
+    is_root = not dependencies
+    for each in dependencies:
+        row = program.operations[each]
+        if isinstance(row, ComputeOperation) and row.duration_ns == 0:
+            others, may_start = _releasers(program, each)
+            found |= others
+            is_root |= may_start
+        else:
+            found.add(each)
+    return found, is_root
 
 
 def assert_messages_wait_for_those_they_carry_on(ran: Ran) -> None:

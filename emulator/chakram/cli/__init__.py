@@ -42,6 +42,7 @@ from chakram.cli.show import show
 from chakram.cli.simulate import simulate
 from chakram.cli.sweep import sweep
 from chakram.cli.trace import app as trace_app
+from chakram.cli.why import why
 from chakram.errors import (
     ChakramError,
     EnvironmentProblem,
@@ -120,6 +121,7 @@ app.command()(diff)
 app.command()(gate)
 app.command()(report)
 app.command()(timeline)
+app.command()(why)
 app.command()(interference)
 app.command()(plan)
 app.command()(preflight)

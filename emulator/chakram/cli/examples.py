@@ -41,6 +41,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram show runs/20260131T101500Z-quickstart --wide",
         "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
     ),
+    "why": (
+        "chakram why runs/20260131T101500Z-quickstart",
+        "chakram why runs/20260131T101500Z-quickstart --until world#0 --json",
+    ),
     "runs": ("chakram runs", "chakram runs sweep/runs --json"),
     "bench": (
         "chakram bench all_reduce_perf -b 1M -e 64M -f 2 --world simulate",

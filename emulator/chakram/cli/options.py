@@ -162,6 +162,7 @@ DOCUMENTS = {
     "trace-messages": 1,
     "trace-synth": 1,
     "trace-written": 1,
+    "why": 1,
 }
 """What ``--json`` prints, each with its version: it grows when a key goes or changes
 its meaning, not when one is added.  docs/reference/command-line.md describes them."""

@@ -504,12 +504,14 @@ class Records(_message.Message):
     QUEUE_PAIRS_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
     PROBES_FIELD_NUMBER: _builtins.int
+    COMPUTATIONS_FIELD_NUMBER: _builtins.int
     flows: _builtins.bytes
     shares: _builtins.bytes
     iterations: _builtins.bytes
     queue_pairs: _builtins.bytes
     ports: _builtins.bytes
     probes: _builtins.bytes
+    computations: _builtins.bytes
     def __init__(
         self,
         *,
@@ -519,10 +521,11 @@ class Records(_message.Message):
         queue_pairs: _builtins.bytes = ...,
         ports: _builtins.bytes = ...,
         probes: _builtins.bytes = ...,
+        computations: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flows", b"flows", "iterations", b"iterations", "ports", b"ports", "probes", b"probes", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computations", b"computations", "flows", b"flows", "iterations", b"iterations", "ports", b"ports", "probes", b"probes", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

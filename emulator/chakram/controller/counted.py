@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from chakram.results.run_records import LinkRecord
+from chakram.controller.link_records import directions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.fabric.counters import LabCounters
     from chakram.fabric.topology import Topology
+    from chakram.results.run_records import LinkRecord
 
 __all__ = ["link_records", "switch_banners"]
 
@@ -26,48 +28,36 @@ _OF_PORTS = {
 def link_records(
     topology: Topology, before: LabCounters, after: LabCounters
 ) -> list[LinkRecord]:
-    """Return two records per counted link: up is from its end ``a`` to ``b``.
+    """Return two records per counted link, see ``directions_of``.
 
     Links that were not counted at both moments are left out.
     """
-    uplinks = {link.name for link in topology.uplinks()}
-    records: list[LinkRecord] = []
-    for link in topology.links:
-        first, last = before.links.get(link.name), after.links.get(link.name)
+    records = []
+    for record in directions_of(topology):
+        first, last = before.links.get(record.link), after.links.get(record.link)
         if first is None or last is None:
             continue
-        kind = "uplink" if link.name in uplinks else "host"
-        for direction, end, before_bytes, after_bytes, drops in (
-            (
-                "up",
-                link.a,
-                first.tx_bytes,
-                last.tx_bytes,
-                last.tx_drops - first.tx_drops,
-            ),
-            (
-                *("down", link.b, first.rx_bytes, last.rx_bytes),
-                last.rx_drops - first.rx_drops,
-            ),
-        ):
-            then, now = before.ports.get(str(end)), after.ports.get(str(end))
-            counted = {
-                name: None
-                if then is None or now is None
-                else sum(now[of]) - sum(then[of])
-                for name, of in _OF_PORTS.items()
-            }
-            records.append(
-                LinkRecord(
-                    link=link.name,
-                    kind=kind,
-                    direction=direction,
-                    bytes_before=before_bytes,
-                    bytes_after=after_bytes,
-                    drops=drops,
-                    **counted,
-                )
+        if record.direction == "up":
+            bytes_before, bytes_after = first.tx_bytes, last.tx_bytes
+            drops = last.tx_drops - first.tx_drops
+        else:
+            bytes_before, bytes_after = first.rx_bytes, last.rx_bytes
+            drops = last.rx_drops - first.rx_drops
+        port = record.port or ""
+        then, now = before.ports.get(port), after.ports.get(port)
+        counted: dict[str, Any] = {
+            name: None if then is None or now is None else sum(now[of]) - sum(then[of])
+            for name, of in _OF_PORTS.items()
+        }
+        records.append(
+            replace(
+                record,
+                bytes_before=bytes_before,
+                bytes_after=bytes_after,
+                drops=drops,
+                **counted,
             )
+        )
     return records
 
 

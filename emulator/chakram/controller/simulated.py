@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from chakram.controller.interrupts import interrupting_signals
+from chakram.controller.link_records import directions_of
 from chakram.controller.outcome import RunOutcome
 from chakram.controller.planning import ports_needed
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.run_results import open_run
-from chakram.results.run_records import LinkRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from chakram.config.experiment import Experiment
     from chakram.controller.job_loading import LoadedJob
@@ -60,6 +61,7 @@ def ended(
     directory: RunDirectory,
     topology: Topology,
     link_bytes: Sequence[int],
+    counted: Mapping[str, Mapping[str, int]] | None = None,
     **more: Any,
 ) -> RunOutcome:
     """Write down the end of a simulation that came to it.
@@ -68,20 +70,17 @@ def ended(
         directory: Of the run.
         topology: What was simulated.
         link_bytes: What went up and what went down each link, one after the other.
+        counted: By what else of a ``LinkRecord`` was counted, that by port; ports that
+            are not named have counted none.
         more: What else ``RunDirectory.finish`` takes.
     """
-    uplinks = {link.name for link in topology.uplinks()}
-    links = [
-        LinkRecord(
-            link=link.name,
-            kind="uplink" if link.name in uplinks else "host",
-            direction=direction,
-            bytes_before=0,
-            bytes_after=link_bytes[2 * number + side],
-        )
-        for number, link in enumerate(topology.links)
-        for side, direction in enumerate(("up", "down"))
-    ]
+    links = []
+    for each, carried in zip(directions_of(topology), link_bytes, strict=True):
+        more_counts: dict[str, Any] = {
+            name: found.get(each.port or "", 0)
+            for name, found in (counted or {}).items()
+        }
+        links.append(replace(each, bytes_after=carried, **more_counts))
     directory.finish(COMPLETE, ended=datetime.now(UTC), links=links, **more)
     summary = open_run(directory.path).summary()
     return RunOutcome(directory=directory.path, summary=summary, error=None)

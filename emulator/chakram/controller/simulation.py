@@ -17,6 +17,7 @@ from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.observe.message_columns import MessageColumns
 from chakram.predict.routing import Ways
 from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.switch_fabric import port_names
 from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     run_id = new_run_id(started)
     plan = request.plan(jobs, experiment.fabric.simulated_ports(topology), run_id)
     directory = request.new_directory(jobs, run_id, started=started, world=SIMULATE)
-    directory.begin(plan)
+    directory.begin(plan, ports=port_names(topology))
     switching = experiment.fabric.switching(experiment.seed)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
@@ -67,6 +68,12 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             for link in topology.links
             for end in (link.a, link.b)
         ],
+        counted={
+            "drops": result.drops,
+            "marked": result.marked_packets,
+            "paused_ns": result.pauses,
+            "down_ns": result.down_ns,
+        },
         injected=injected,
         packet_faults=faults_disturbed(result.disturbed, experiment.faults),
         banners=(

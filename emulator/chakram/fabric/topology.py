@@ -218,6 +218,23 @@ class Topology:
         near = {link.other_end(switch).node for link in self.links_of(switch)}
         return tuple(host for host in self.hosts if host in near)
 
+    def equal_cost(self) -> dict[PortRef, str]:
+        """Return by port of a switch which group of choices it is one of.
+
+        Those are ports through which shortest paths to a host leave; a group has the
+        name of its switch and a number.  Ports that are no choice have no group.
+        """
+        groups: dict[PortRef, str] = {}
+        near = {self.switch_of(host): host for host in self.hosts}
+        for switch in self.switches:
+            number = 0
+            for host in near.values():
+                hops = self.next_hops(switch, host)
+                if len(hops) > 1 and hops[0] not in groups:
+                    groups |= dict.fromkeys(hops, f"{switch}#{number}")
+                    number += 1
+        return groups
+
     def uplinks(self) -> tuple[Link, ...]:
         """Return the links between switches."""
         switches = frozenset(self.switches)

@@ -17,7 +17,7 @@ from chakram.results.generator_health import GeneratorHealth  # noqa: TC001 - li
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the run directory; every file of it carries the number."""
 
 MANIFEST = "run.json"

@@ -89,7 +89,7 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         version = document["schema_version"]
-        if version != SCHEMA_VERSION:
+        if not 1 <= version <= SCHEMA_VERSION:
             raise NoRunDirectory(
                 str(path),
                 f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",

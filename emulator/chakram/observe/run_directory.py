@@ -42,6 +42,7 @@ from chakram.observe.manifest import (
     write_manifest,
 )
 from chakram.observe.message_columns import MessageColumns
+from chakram.observe.operation_tables import OperationTables
 from chakram.observe.run_lock import RunLock, boot_id
 from chakram.observe.tables import (
     SCHEMAS,
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     from chakram.results.records import RecordRows
     from chakram.results.run_records import CollectiveRecord, LinkRecord, RankRecord
 
-FLOWS_PER_PART = 100_000
-"""Flows that are kept in memory before a part is written."""
+ROWS_PER_PART = 100_000
+"""Rows of a table that are kept in memory before a part is written."""
 
 RANKS_PER_PART = 128
 """Ranks whose queue pairs are written at once; each may have a thousand."""
@@ -93,14 +94,14 @@ class RunDirectory:
         self.path = path
         self.manifest = manifest
         self._lock = lock
-        self._pending_flows: list[pa.Table] = []
+        self._pending: dict[str, list[pa.Table]] = {}
         self._pending_collectives: list[CollectiveRecord] = []
         self._pending_ranks: list[RankRecord] = []
-        self._pending_samples: dict[str, list[pa.Table]] = {}
         self._sample_tables: SampleTables | None = None
         self._operations: OperationTable | None = None
         self._joiner: CollectiveJoiner | None = None
         self._flow_tables: FlowTables | None = None
+        self._operation_tables: OperationTables | None = None
         self._offsets_ns: Sequence[int] = ()
         self._endless_jobs: frozenset[str] = frozenset()
         metadata = {
@@ -157,13 +158,20 @@ class RunDirectory:
         with _explained(self.path):
             write_manifest(self.path, self.manifest)
 
-    def begin(self, plan: Plan, *, offsets_ns: Sequence[int] = ()) -> OperationTable:
+    def begin(
+        self,
+        plan: Plan,
+        *,
+        offsets_ns: Sequence[int] = (),
+        ports: Sequence[str] = (),
+    ) -> OperationTable:
         """Note the plan; rows can come from now on.
 
         Args:
             plan: What is going to be executed.
             offsets_ns: By rank number, what to add to the times of its clock to get
                 the controller's; nothing where it is empty.
+            ports: Names of the ports of the fabric that rows have numbers of.
 
         Returns:
             What the numbers in rows stand for.
@@ -182,7 +190,14 @@ class RunDirectory:
             operations, warmup=warmup, offsets_ns=offsets_ns
         )
         self._flow_tables = FlowTables(
-            operations, warmup=warmup, family=plan.family(), offsets_ns=offsets_ns
+            operations,
+            warmup=warmup,
+            family=plan.family(),
+            offsets_ns=offsets_ns,
+            ports=ports,
+        )
+        self._operation_tables = OperationTables(
+            plan, operations, warmup=warmup, offsets_ns=offsets_ns
         )
         self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns)
         with _explained(self.path):
@@ -205,13 +220,15 @@ class RunDirectory:
             self._operations is None
             or self._joiner is None
             or self._flow_tables is None
+            or self._operation_tables is None
             or self._sample_tables is None
         ):
             raise ValueError("rows came before the plan")
         try:
             completed = self._joiner.add(rows)
-            flows = self._flow_tables.table(rows.flows)
-            samples = {
+            tables = {
+                "flows": self._flow_tables.table(rows.flows),
+                "operations": self._operation_tables.table(rows),
                 "queue_pairs": self._sample_tables.queue_pairs(rows.queue_pairs),
                 "ports": self._sample_tables.ports(rows.ports),
             }
@@ -223,29 +240,28 @@ class RunDirectory:
             )
         except (ValueError, pa.ArrowException) as error:
             raise PeerError("records of an agent", f"do not fit: {error}") from error
-        self._pending_flows.append(flows)
-        for name, table in samples.items():
+        for name, table in tables.items():
             if table.num_rows:
-                self._pending_samples.setdefault(name, []).append(table)
+                self._pending.setdefault(name, []).append(table)
         self._pending_collectives += completed
         self._pending_ranks += ranks
-        if sum(table.num_rows for table in self._pending_flows) >= FLOWS_PER_PART:
+        if any(
+            sum(each.num_rows for each in some) >= ROWS_PER_PART
+            for some in self._pending.values()
+        ):
             self.flush()
         return NewRecords(collectives=completed, ranks=ranks)
 
     def flush(self) -> None:
         """Write what has come so far; call it every few seconds."""
         with _explained(self.path):
-            if self._pending_flows:
-                self._tables["flows"].append(pa.concat_tables(self._pending_flows))
             self._tables["collectives"].append(
                 collectives_table(self._pending_collectives)
             )
             self._tables["ranks"].append(ranks_table(self._pending_ranks))
-            for name, tables in self._pending_samples.items():
+            for name, tables in self._pending.items():
                 self._tables[name].append(pa.concat_tables(tables))
-        self._pending_samples = {}
-        self._pending_flows = []
+        self._pending = {}
         self._pending_collectives = []
         self._pending_ranks = []
 

@@ -121,8 +121,9 @@ class RunResults:
 
     def links(self) -> list[LinkRecord]:
         """Return what went through the links."""
-        later = {"marked", "pauses", "paused_ns"} - self.columns("links")
-        names = [name for name in LINKS.names if name not in {"bytes", *later}]
+        # Runs of older versions have fewer columns.
+        known = self.columns("links") or LINKS.names
+        names = [name for name in LINKS.names if name != "bytes" and name in known]
         with self._explained_table("links"):
             table = self.table("links", *names)
             return [LinkRecord(**row) for row in table.to_pylist()]

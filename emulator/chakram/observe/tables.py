@@ -12,12 +12,13 @@ from chakram.results.records import (
     PORT_FIELDS,
     QUEUE_PAIR_FIELDS,
     SHARE_UNIT,
+    UNKNOWN,
 )
 from chakram.results.resolve import columns
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.plan.plan import Plan, RankPlan
     from chakram.results.resolve import OperationTable
@@ -57,6 +58,23 @@ FLOWS = pa.schema(
         ("cause", _NAME),
         ("cause_rank", pa.int32()),
         ("cause_number", pa.int64()),
+        ("number", pa.int64()),
+        ("departed_ns", pa.int64()),
+        ("received_ns", pa.int64()),
+        ("own_port_ns", pa.int64()),
+        ("window_ns", pa.int64()),
+        ("pace_ns", pa.int64()),
+        ("pause_ns", pa.int64()),
+        ("transfer_ns", pa.int64()),
+        ("repair_ns", pa.int64()),
+        ("queue_ns", pa.int64()),
+        ("switch_pause_ns", pa.int64()),
+        ("serialise_ns", pa.int64()),
+        ("propagate_ns", pa.int64()),
+        ("queue_port", _NAME),
+        ("pause_port", _NAME),
+        ("slow_ns", pa.int64()),
+        ("slow_port", _NAME),
     ]
 )
 """One row per message."""
@@ -136,9 +154,38 @@ LINKS = pa.schema(
         ("marked", pa.int64()),
         ("pauses", pa.int64()),
         ("paused_ns", pa.int64()),
+        ("down_ns", pa.int64()),
+        ("port", pa.string()),
+        ("rate_bps", pa.int64()),
+        ("equal_cost", pa.string()),
     ]
 )
 """One row per direction of a link."""
+
+OPERATIONS = pa.schema(
+    [
+        ("iteration", pa.int32()),
+        ("measured", pa.bool_()),
+        ("job", _NAME),
+        ("rank", pa.int32()),
+        ("operation", pa.int32()),
+        ("kind", _NAME),
+        ("name", _NAME),
+        ("group", _NAME),
+        ("k", pa.int32()),
+        ("stream", pa.int64()),
+        ("ready_ns", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("nominal_ns", pa.int64()),
+        ("cause_number", pa.int32()),
+        ("held_by", pa.int32()),
+        ("end_cause", _NAME),
+        ("end_rank", pa.int32()),
+        ("end_number", pa.int64()),
+    ]
+)
+"""One row per operation of a rank and iteration."""
 
 QUEUE_PAIRS = pa.schema(
     [
@@ -189,6 +236,7 @@ SCHEMAS = {
         "flows": FLOWS,
         "collectives": COLLECTIVES,
         "ranks": RANKS,
+        "operations": OPERATIONS,
         "links": LINKS,
         "queue_pairs": QUEUE_PAIRS,
         "ports": PORTS,
@@ -196,6 +244,19 @@ SCHEMAS = {
     }.items()
 }
 """The columns of every table."""
+
+
+_PARTS = FLOW_FIELDS[FLOW_FIELDS.index("number") :]
+
+
+def known_numbers(
+    columns: Mapping[str, pa.Array], names: Iterable[str]
+) -> dict[str, pa.Array]:
+    """Return some columns of rows, null where what they stand for is not known."""
+    return {
+        name: pc.if_else(pc.greater_equal(columns[name], 0), columns[name], None)
+        for name in names
+    }
 
 
 class FlowTables:
@@ -206,6 +267,7 @@ class FlowTables:
         warmup: Iterations that are not measured.
         family: Address family of all ports.
         offsets_ns: By rank number, what to add to the times of its clock.
+        ports: Names of the ports that rows have numbers of.
     """
 
     def __init__(
@@ -215,27 +277,29 @@ class FlowTables:
         warmup: int,
         family: str,
         offsets_ns: Sequence[int] = (),
+        ports: Sequence[str] = (),
     ) -> None:
         self._warmup = warmup
         self._family = pa.scalar(family)
         self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
-        self._first = _int64(operations.first)
-        self._identity_of = _int64(operations.identity_of)
+        self._first = int64(operations.first)
+        self._identity_of = int64(operations.identity_of)
         found = operations.identities
         self._named = {
-            "job": _names([identity.key.job for identity in found]),
-            "group": _names([identity.key.group for identity in found]),
+            "job": names_of([identity.key.job for identity in found]),
+            "group": names_of([identity.key.group for identity in found]),
             "k": pa.array([identity.key.k for identity in found], pa.int32()),
-            "collective": _names([str(identity.op) for identity in found]),
-            "algorithm": _names([identity.algorithm for identity in found]),
+            "collective": names_of([str(identity.op) for identity in found]),
+            "algorithm": names_of([identity.algorithm for identity in found]),
         }
-        self._causes = _names(CAUSES)
+        self._causes = names_of(CAUSES)
+        self._ports = names_of(ports)
 
     def table(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``FLOW_FIELDS``, checked by the joiner)."""
         raw = {
-            name: _int64(column) for name, column in columns(rows, FLOW_FIELDS).items()
+            name: int64(column) for name, column in columns(rows, FLOW_FIELDS).items()
         }
         rank = raw["rank"]
         identity = pc.take(
@@ -248,6 +312,12 @@ class FlowTables:
             offset_ns = pc.take(self._offsets_ns, rank)
             for name in ("ready_ns", "posted_ns", "first_sent_ns", "last_acked_ns"):
                 made[name] = pc.add(raw[name], offset_ns)
+            raw |= {
+                name: pc.fill_null(pc.add(each, offset_ns), UNKNOWN)
+                for name, each in known_numbers(
+                    raw, ("departed_ns", "received_ns")
+                ).items()
+            }
         made["measured"] = pc.greater_equal(raw["iteration"], self._warmup)
         made["src"] = pc.take(self._ranks, rank)
         made["dst"] = pc.take(self._ranks, raw["peer"])
@@ -260,9 +330,13 @@ class FlowTables:
         made["cause_rank"] = pc.take(
             self._ranks, pc.if_else(from_message, raw["cause_rank"], None)
         )
-        return pa.table(
-            [made[item.name].cast(item.type) for item in FLOWS], schema=FLOWS
-        )
+        made |= known_numbers(raw, _PARTS)
+        made["propagate_ns"] = pc.subtract(made["received_ns"], made["departed_ns"])
+        for name in ("queue_ns", "switch_pause_ns", "serialise_ns"):
+            made["propagate_ns"] = pc.subtract(made["propagate_ns"], made[name])
+        for name in ("queue_port", "pause_port", "slow_port"):
+            made[name] = pc.take(self._ports, made[name])
+        return in_order(made, FLOWS)
 
 
 def with_bounds(
@@ -307,7 +381,7 @@ class SampleTables:
 
     def __init__(self, plan: Plan, *, offsets_ns: Sequence[int] = ()) -> None:
         ranks, ports = plan.ranks(), plan.ports()
-        self._jobs = _names([rank.program.job for rank in ranks])
+        self._jobs = names_of([rank.program.job for rank in ranks])
         self._ranks = pa.array([rank.program.rank for rank in ranks], pa.int32())
         offset_of = dict(enumerate(offsets_ns))
         port_offset = {rank.port: offset_of.get(rank.number, 0) for rank in ranks}
@@ -317,7 +391,7 @@ class SampleTables:
         # Not all ports have ranks, and the plan of one job alone leaves ports out.
         host_of = {port.number: port.host for port in ports}
         numbers = range(max(host_of, default=-1) + 1)
-        self._hosts = _names([host_of.get(number, "") for number in numbers])
+        self._hosts = names_of([host_of.get(number, "") for number in numbers])
         self._port_offsets = pa.array(
             [port_offset.get(number, 0) for number in numbers], pa.int64()
         )
@@ -325,7 +399,7 @@ class SampleTables:
     def queue_pairs(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``QUEUE_PAIR_FIELDS``)."""
         made = {
-            name: _int64(column)
+            name: int64(column)
             for name, column in columns(rows, QUEUE_PAIR_FIELDS).items()
         }
         rank = made["rank"]
@@ -337,20 +411,21 @@ class SampleTables:
         made["alpha"] = pc.if_else(
             has_alpha, pc.divide(pc.cast(made["alpha"], pa.float64()), SHARE_UNIT), None
         )
-        return _in_order(made, QUEUE_PAIRS)
+        return in_order(made, QUEUE_PAIRS)
 
     def ports(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``PORT_FIELDS``)."""
         made = {
-            name: _int64(column) for name, column in columns(rows, PORT_FIELDS).items()
+            name: int64(column) for name, column in columns(rows, PORT_FIELDS).items()
         }
         port = made["port"]
         made["time_ns"] = pc.add(made["time_ns"], pc.take(self._port_offsets, port))
         made["host"] = pc.take(self._hosts, port)
-        return _in_order(made, PORTS)
+        return in_order(made, PORTS)
 
 
-def _in_order(made: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:
+def in_order(made: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    """Return the table of columns with the types and in the order of a schema."""
     return pa.table([made[item.name].cast(item.type) for item in schema], schema=schema)
 
 
@@ -410,10 +485,11 @@ def _from_rows(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=plain).cast(schema)
 
 
-def _int64(values: array[int]) -> pa.Array:
+def int64(values: array[int]) -> pa.Array:
     """Return *values* as they lie in memory, without a copy."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
-def _names(values: Sequence[str]) -> pa.DictionaryArray:
+def names_of(values: Sequence[str]) -> pa.DictionaryArray:
+    """Return texts, each kept once."""
     return pa.array(values, pa.string()).dictionary_encode()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import RankPlan
     from chakram.plan.transport import TransportPlan
+    from chakram.roce.events import MessageParts
 
 __all__ = ["PART_UNIT_BYTES", "Bundle", "bundles_of"]
 
@@ -51,6 +52,9 @@ class _Posted:
             self.merged = event
             return
         message_id = event.message_id
+        parts = last.parts
+        if parts is None or _is_later(event, parts):
+            parts = event.parts
         self.merged = SendCompleted(
             last.message_id if message_id == NO_IMMEDIATE else message_id,
             last.size_bytes + event.size_bytes,
@@ -62,7 +66,17 @@ class _Posted:
             last.cnps + event.cnps,
             last.rate_at_start_bps,
             max(self.wait_by_qpn.values()),
+            parts,
         )
+
+
+def _is_later(event: SendCompleted, parts: MessageParts) -> bool:
+    """Tell whether a piece was there later than another one, or left later."""
+    own = event.parts
+    return own is not None and (own.received_ns, own.left_ns) >= (
+        parts.received_ns,
+        parts.left_ns,
+    )
 
 
 class _Arriving:

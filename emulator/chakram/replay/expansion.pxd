@@ -11,6 +11,7 @@ cdef class Expansion:
     cdef public list first_sends
     cdef public dict receive_index
     cdef public list receive_steps
+    cdef public list receive_channels
     cdef public list receive_peers
     cdef public list dependents
 

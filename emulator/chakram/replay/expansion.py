@@ -38,8 +38,9 @@ class Expansion:
     """One rank's messages of one kind of operation, ready to post and to match.
 
     Parallel lists over the sends: queue pair, number, size, step, channel, rank number
-    of the peer, how many arrivals each needs; over the receives: step, rank number of
-    the peer, and which sends each one releases.  ``first_sends`` need no arrival.
+    of the peer, how many arrivals each needs; over the receives: step, channel, rank
+    number of the peer, and which sends each one releases.  ``first_sends`` need no
+    arrival.
     ``receive_index`` maps ``qpn << 16 | message`` to a receive.
     """
 
@@ -47,6 +48,7 @@ class Expansion:
         "dependents",
         "first_sends",
         "needs",
+        "receive_channels",
         "receive_index",
         "receive_peers",
         "receive_steps",
@@ -69,6 +71,7 @@ class Expansion:
         self.first_sends: list[int] = []
         self.receive_index: dict[int, int] = {}
         self.receive_steps: list[int] = []
+        self.receive_channels: list[int] = []
         self.receive_peers: list[int] = []
         self.dependents: list[tuple[int, ...]] = []
 
@@ -229,6 +232,7 @@ class Expander:
             expansion.receive_steps
         )
         expansion.receive_steps.append(receive.step)
+        expansion.receive_channels.append(receive.channel)
         expansion.receive_peers.append(self._number(peer))
         expansion.dependents.append(())
 

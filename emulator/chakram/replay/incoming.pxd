@@ -14,6 +14,7 @@ cdef int _COLLECTIVE
 cdef int _SEND
 cdef long long _SEND_KEYS
 cdef int _STEP_BITS
+cdef int _END_RECEIVED
 
 
 cdef class IncomingMessages:
@@ -45,7 +46,10 @@ cdef class IncomingMessages:
         self, long long qpn, long long immediate, MessageReceived event
     )
     cdef refuse(self)
-    @cython.locals(message="long long", receive="Py_ssize_t")
+    @cython.locals(
+        message="long long", receive="Py_ssize_t", expansion=Expansion,
+        channel="long long",
+    )
     cdef Py_ssize_t take(
         self, ActiveOperation active, long long qpn, long long immediate,
         MessageReceived event

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from chakram.program.columns import COLLECTIVE, SEND
 from chakram.replay.early import EarlyMessages
 from chakram.replay.progress import ActiveOperation
+from chakram.results.records import END_RECEIVED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,6 +36,7 @@ NOT_NOW = -1
 
 _NOT_NOW = NOT_NOW
 _COLLECTIVE, _SEND = COLLECTIVE, SEND
+_END_RECEIVED = END_RECEIVED
 
 _SEND_KEYS = -(1 << 62)
 """Keys of sends are below it, those of receives between it and 0, of collectives above.
@@ -178,8 +180,14 @@ class IncomingMessages:
         active.received_bytes += event.size_bytes
         active.ce += event.ce
         active.wrong += event.wrong
-        if event.received_ns > active.end_ns:
-            active.end_ns = event.received_ns
+        expansion = active.expansion
+        channel = expansion.receive_channels[receive]
+        active.note_end(
+            _END_RECEIVED,
+            expansion.receive_peers[receive],
+            channel << 32 | immediate,
+            event.received_ns,
+        )
         return receive
 
     def kept(self, active: ActiveOperation) -> list[Early]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError
-from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ class LocalLink:
     def carry(self, immediate: int, size_bytes: int, now_ns: int) -> None:
         """Bring a message to its receiver, and its sender to know of it."""
         rate_bps = self._pair.local_rate_bps
-        due_ns = now_ns
+        begin_ns = due_ns = now_ns
         if rate_bps:
             begin_ns = max(now_ns, self._lane.free_ns)
             due_ns = begin_ns - (-size_bytes * _BITS_PER_BYTE_NS // rate_bps)
@@ -57,11 +57,16 @@ class LocalLink:
             self._pair.remote_qpn,
             MessageReceived(immediate, size_bytes, 0, 0, due_ns, due_ns),
         )
+        parts = MessageParts()
+        parts.own_port_ns = begin_ns - now_ns
+        parts.departed_ns, parts.received_ns = begin_ns, due_ns
+        parts.queue_ns = parts.switch_pause_ns = parts.slow_ns = 0
+        parts.serialise_ns = due_ns - begin_ns
         self._sender.expect(
             due_ns,
             self._pair.qpn,
             SendCompleted(
-                immediate, size_bytes, now_ns, now_ns, due_ns, 0, 0, 0, None, 0
+                immediate, size_bytes, now_ns, now_ns, due_ns, 0, 0, 0, None, 0, parts
             ),
         )
         if self._receiver is not self._sender:

@@ -14,6 +14,7 @@ cdef int _CAUSE_GRANT
 cdef int _CAUSE_MESSAGE
 cdef int _CAUSE_OPERATION
 cdef int _CAUSE_START
+cdef int _END_ACKNOWLEDGED
 
 
 cdef class Posts:
@@ -25,7 +26,9 @@ cdef class Posts:
 
     @cython.locals(send="Py_ssize_t")
     cdef begin(self, ActiveOperation active)
-    @cython.locals(expansion=Expansion, missing=list, send="Py_ssize_t")
+    @cython.locals(
+        expansion=Expansion, missing=list, send="Py_ssize_t", channel="long long"
+    )
     cdef arrived(
         self, ActiveOperation active, Py_ssize_t receive, long long qpn,
         long long immediate, long long received_ns
@@ -33,7 +36,10 @@ cdef class Posts:
     @cython.locals(flow=Flow)
     cdef bint take_grant(self, long long qpn, long long granted_ns) except -1
     cdef next_post(self)
-    @cython.locals(flow=Flow, active=ActiveOperation, wait_ns="long long")
+    @cython.locals(
+        flow=Flow, active=ActiveOperation, wait_ns="long long", expansion=Expansion,
+        channel="long long",
+    )
     cdef ActiveOperation acknowledged(
         self, long long qpn, SendCompleted event, long long iteration,
         long long recorded_qpn=*

@@ -19,6 +19,7 @@ from chakram.results.records import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
     CAUSE_START,
+    END_ACKNOWLEDGED,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _CAUSE_GRANT = CAUSE_GRANT
 _CAUSE_MESSAGE = CAUSE_MESSAGE
 _CAUSE_OPERATION = CAUSE_OPERATION
 _CAUSE_START = CAUSE_START
+_END_ACKNOWLEDGED = END_ACKNOWLEDGED
 
 
 class Posts:
@@ -76,6 +78,7 @@ class Posts:
             if grant is not None:
                 self._posts.append(grant)
         expansion = active.expansion
+        channel = expansion.receive_channels[receive]
         missing = active.missing_needs
         for send in expansion.dependents[receive]:
             missing[send] -= 1
@@ -91,7 +94,7 @@ class Posts:
                     received_ns,
                     _CAUSE_MESSAGE,
                     expansion.receive_peers[receive],
-                    immediate,
+                    channel << 32 | immediate,
                 )
 
     def take_grant(self, qpn: int, granted_ns: int) -> bool:
@@ -138,8 +141,14 @@ class Posts:
         active.generator_wait_ns += wait_ns
         active.retransmitted += event.retransmitted
         active.sent_bytes += event.size_bytes
-        if event.last_acked_ns > active.end_ns:
-            active.end_ns = event.last_acked_ns
+        expansion = active.expansion
+        channel = expansion.send_channels[flow.send]
+        active.note_end(
+            _END_ACKNOWLEDGED,
+            expansion.send_peers[flow.send],
+            channel << 32 | event.message_id,
+            event.last_acked_ns,
+        )
         active.messages_left -= 1
         return active
 

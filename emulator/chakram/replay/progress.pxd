@@ -5,6 +5,10 @@ cimport cython
 from chakram.replay.expansion cimport Expansion
 
 
+cdef int _END_START
+cdef long long _UNKNOWN
+
+
 cdef class ActiveOperation:
     cdef public Py_ssize_t index
     cdef public long long key
@@ -18,6 +22,9 @@ cdef class ActiveOperation:
     cdef public Py_ssize_t released_by
     cdef public long long start_ns
     cdef public long long end_ns
+    cdef public int end_kind
+    cdef public long long end_rank
+    cdef public long long end_number
     cdef public bint is_counted
     cdef public long long sent_bytes
     cdef public long long received_bytes
@@ -26,6 +33,8 @@ cdef class ActiveOperation:
     cdef public long long ce
     cdef public long long wrong
     cdef public long long slip_ns
+
+    cdef note_end(self, int kind, long long rank, long long number, long long time_ns)
 
 
 cdef class Flow:

@@ -6,11 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.replay.readiness import NOTHING
+from chakram.results.records import END_START, UNKNOWN
 
 if TYPE_CHECKING:
     from chakram.replay.expansion import Expansion
 
 __all__ = ["ActiveOperation", "Activity", "Flow"]
+
+_END_START = END_START
+_UNKNOWN = UNKNOWN
 
 
 class ActiveOperation:
@@ -30,6 +34,9 @@ class ActiveOperation:
             start of the iteration, or its recorded time.
         start_ns: When its rank began with it.
         end_ns: When the last thing happened to it.
+        end_kind: What that was, an ``END_*`` number of ``chakram.results.records``.
+        end_rank: Of a message, number of the rank at its other end.
+        end_number: And which one that is.
         is_counted: Whether its time is time of communication.
         slip_ns: How much later than recorded it started.
     """
@@ -37,7 +44,10 @@ class ActiveOperation:
     __slots__ = (
         "arrived",
         "ce",
+        "end_kind",
         "end_ns",
+        "end_number",
+        "end_rank",
         "expansion",
         "first_immediate",
         "first_order",
@@ -79,6 +89,9 @@ class ActiveOperation:
         self.ready_ns = ready_ns
         self.start_ns = start_ns
         self.end_ns = start_ns
+        self.end_kind = _END_START
+        self.end_rank = _UNKNOWN
+        self.end_number = _UNKNOWN
         self.is_counted = is_counted
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -88,6 +101,27 @@ class ActiveOperation:
         self.wrong = 0
         self.released_by = NOTHING
         self.slip_ns = 0
+
+    def note_end(self, kind: int, rank: int, number: int, time_ns: int) -> None:
+        """Take note of what may be its end: a message that came, or is acknowledged.
+
+        Of two at one time the one that has come is, then that of the lower rank, then
+        of the lower number.
+        """
+        if time_ns < self.end_ns:
+            return
+        if time_ns == self.end_ns and self.end_kind != _END_START:
+            if self.end_kind < kind:
+                return
+            if self.end_kind == kind and (
+                self.end_rank < rank
+                or (self.end_rank == rank and self.end_number <= number)
+            ):
+                return
+        self.end_ns = time_ns
+        self.end_kind = kind
+        self.end_rank = rank
+        self.end_number = number
 
 
 class Flow:

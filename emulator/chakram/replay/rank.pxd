@@ -43,6 +43,7 @@ cdef class Replay:
     cdef Readiness _readiness
     cdef RowWriter _rows
     cdef ComputeStreams _streams
+    cdef dict _held_by
     cdef list _timers
     cdef IncomingMessages _arrivals
     cdef Posts _posts
@@ -75,7 +76,7 @@ cdef class Replay:
     cdef _run(self, long long now_ns)
     @cython.locals(ready_ns="long long")
     cdef _begin(self, Py_ssize_t index, long long now_ns)
-    cdef _done(self, Py_ssize_t index, long long done_ns)
+    cdef _done(self, Py_ssize_t index, long long done_ns, bint takes_no_time=*)
     cdef _start_compute(self, Py_ssize_t index, long long start_ns)
     cdef _end_compute(self, Py_ssize_t index, long long end_ns)
     @cython.locals(

@@ -92,6 +92,7 @@ class Replay:
         "_durations_ns",
         "_expander",
         "_gap_ns",
+        "_held_by",
         "_iteration_start_ns",
         "_iterations",
         "_kinds",
@@ -162,6 +163,8 @@ class Replay:
         )
         self._rows = RowWriter(records, plan.number)
         self._streams = ComputeStreams()
+        # By computation that runs and had to wait for its stream: who had that.
+        self._held_by: dict[int, int] = {}
         self._timers: list[tuple[int, int]] = []
         self._arrivals = IncomingMessages(tables)
         self._posts = Posts(
@@ -277,6 +280,7 @@ class Replay:
 
     def _start_iteration(self, due_ns: int, now_ns: int) -> None:
         self._iteration_start_ns = due_ns
+        self._held_by.clear()
         self._activity.begin(due_ns)
         self._readiness.begin(due_ns)
         if self._readiness.left == 0:
@@ -334,16 +338,16 @@ class Replay:
         if self._kinds[index] != _COMPUTE:
             self._start_communication(index, now_ns)
         elif self._durations_ns[index] == 0:
-            self._done(index, ready_ns)
+            self._done(index, ready_ns, True)
         elif self._streams.take(
             self._stream_of[index], index, ready_ns, self._preference[index]
         ):
             self._start_compute(index, ready_ns)
 
-    def _done(self, index: int, done_ns: int) -> None:
+    def _done(self, index: int, done_ns: int, takes_no_time: bool = False) -> None:
         """Release what waited for an operation; end the iteration after the last."""
         self.completed_operations += 1
-        self._readiness.done(index, done_ns)
+        self._readiness.done(index, done_ns, takes_no_time)
         if self._readiness.left == 0:
             self._end_iteration()
 
@@ -353,9 +357,21 @@ class Replay:
 
     def _end_compute(self, index: int, end_ns: int) -> None:
         self._activity.change(-1, 0, end_ns)
+        if self.iteration >= self._warmup:
+            self._rows.computation(
+                self.iteration,
+                index,
+                self._readiness.ready_ns[index],
+                end_ns - self._durations_ns[index],
+                end_ns,
+                self._readiness.released_by[index],
+                self._held_by.pop(index, _NOTHING),
+            )
         following = self._streams.release(self._stream_of[index])
         if following is not None:
             next_index, ready_ns = following
+            if ready_ns < end_ns:
+                self._held_by[next_index] = index
             self._start_compute(next_index, max(ready_ns, end_ns))
         self._done(index, end_ns)
 

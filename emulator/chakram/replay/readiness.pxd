@@ -21,5 +21,8 @@ cdef class Readiness:
     cpdef begin(self, long long start_ns)
     cpdef Py_ssize_t take(self) except? -2
     cpdef postpone(self, Py_ssize_t index, long long until_ns)
-    @cython.locals(missing=list, successor="Py_ssize_t")
-    cpdef done(self, Py_ssize_t index, long long done_ns)
+    @cython.locals(
+        missing=list, successor="Py_ssize_t", releaser="Py_ssize_t",
+        known="Py_ssize_t", known_ns="long long",
+    )
+    cpdef done(self, Py_ssize_t index, long long done_ns, bint takes_no_time=*)

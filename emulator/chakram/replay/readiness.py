@@ -34,7 +34,8 @@ class Readiness:
         left: Operations that are not done.
         end_ns: When the last of those done was done; before the first, the start.
         ready_ns: By operation, since when it may start, as far as is known.
-        released_by: By operation, what it waited for longest; ``NOTHING``: the start.
+        released_by: By operation, what it waited for longest, of several that ended at
+            one time the first in the program; ``NOTHING``: the start.
     """
 
     __slots__ = (
@@ -98,16 +99,28 @@ class Readiness:
         self.ready_ns[index] = until_ns
         self.released_by[index] = _NOTHING
 
-    def done(self, index: int, done_ns: int) -> None:
-        """Take note that an operation is done, and since when."""
+    def done(self, index: int, done_ns: int, takes_no_time: bool = False) -> None:
+        """Take note that an operation is done, and since when.
+
+        One that *takes_no_time* releases nothing by itself: what released it does.
+        """
         if done_ns > self.end_ns:
             self.end_ns = done_ns
         self.left -= 1
         missing = self._missing
+        releaser = self.released_by[index] if takes_no_time else index
         for successor in self._successors[index]:
-            if done_ns >= self.ready_ns[successor]:
+            known_ns = self.ready_ns[successor]
+            known = self.released_by[successor]
+            if done_ns > known_ns:
                 self.ready_ns[successor] = done_ns
-                self.released_by[successor] = index
+                self.released_by[successor] = releaser
+            elif (
+                done_ns == known_ns
+                and releaser != _NOTHING
+                and (known == _NOTHING or releaser < known)
+            ):
+                self.released_by[successor] = releaser
             missing[successor] -= 1
             if missing[successor] == 0:
                 heappush(self._ready, self._place_of[successor])

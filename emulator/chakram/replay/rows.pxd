@@ -4,7 +4,9 @@ cimport cython
 
 from chakram.replay.expansion cimport Expansion
 from chakram.replay.progress cimport ActiveOperation, Activity, Flow
-from chakram.roce.events cimport SendCompleted
+from chakram.roce.events cimport MessageParts, SendCompleted
+
+cdef long long _UNKNOWN
 
 
 cdef class RowWriter:
@@ -14,16 +16,26 @@ cdef class RowWriter:
     cdef long long[::1] _flow
     cdef object _share_bytes
     cdef long long[::1] _share
+    cdef object _computation_bytes
+    cdef long long[::1] _computation
     cdef object _iteration_bytes
     cdef long long[::1] _iteration
 
-    @cython.locals(expansion=Expansion, send="Py_ssize_t", row="long long[::1]")
+    @cython.locals(
+        expansion=Expansion, send="Py_ssize_t", row="long long[::1]",
+        parts=MessageParts, at="Py_ssize_t",
+    )
     cpdef flow(
         self, long long iteration, long long qpn, Flow flow, SendCompleted event,
         long long wait_ns
     )
     @cython.locals(row="long long[::1]")
     cpdef share(self, long long iteration, ActiveOperation active)
+    @cython.locals(row="long long[::1]")
+    cpdef computation(
+        self, long long iteration, long long index, long long ready_ns,
+        long long start_ns, long long end_ns, long long released_by, long long held_by
+    )
     @cython.locals(row="long long[::1]")
     cpdef iteration(
         self, long long iteration, long long start_ns, long long end_ns,

@@ -11,7 +11,13 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
+from chakram.results.records import (
+    COMPUTATION_FIELDS,
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    SHARE_FIELDS,
+    UNKNOWN,
+)
 
 if TYPE_CHECKING:
     from chakram.replay.progress import ActiveOperation, Activity, Flow
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
     from chakram.roce.events import SendCompleted
 
 __all__ = ["RowWriter"]
+
+_UNKNOWN = UNKNOWN
 
 
 def _row(fields: tuple[str, ...]) -> array[int]:
@@ -34,6 +42,8 @@ class RowWriter:
     """
 
     __slots__ = (
+        "_computation",
+        "_computation_bytes",
         "_flow",
         "_flow_bytes",
         "_iteration",
@@ -52,6 +62,8 @@ class RowWriter:
         self._flow_bytes = memoryview(self._flow).cast("B")
         self._share = _row(SHARE_FIELDS)
         self._share_bytes = memoryview(self._share).cast("B")
+        self._computation = _row(COMPUTATION_FIELDS)
+        self._computation_bytes = memoryview(self._computation).cast("B")
         self._iteration = _row(ITERATION_FIELDS)
         self._iteration_bytes = memoryview(self._iteration).cast("B")
 
@@ -82,6 +94,27 @@ class RowWriter:
         row[17] = flow.cause_kind
         row[18] = flow.cause_rank
         row[19] = flow.cause_number
+        row[20] = row[4] << 32 | event.message_id
+        parts = event.parts
+        if parts is None:
+            for at in range(21, len(row)):
+                row[at] = _UNKNOWN
+        else:
+            row[21] = parts.departed_ns
+            row[22] = parts.received_ns
+            row[23] = parts.own_port_ns
+            row[24] = parts.window_ns
+            row[25] = parts.pace_ns
+            row[26] = parts.pause_ns
+            row[27] = parts.transfer_ns
+            row[28] = parts.repair_ns
+            row[29] = parts.queue_ns
+            row[30] = parts.switch_pause_ns
+            row[31] = parts.serialise_ns
+            row[32] = parts.queue_port
+            row[33] = parts.pause_port
+            row[34] = parts.slow_ns
+            row[35] = parts.slow_port
         self._records.flows.frombytes(self._flow_bytes)
 
     def share(self, iteration: int, active: ActiveOperation) -> None:
@@ -100,7 +133,33 @@ class RowWriter:
         row[10] = active.ce
         row[11] = active.slip_ns
         row[12] = active.wrong
+        row[13] = active.released_by
+        row[14] = active.end_kind
+        row[15] = active.end_rank
+        row[16] = active.end_number
         self._records.shares.frombytes(self._share_bytes)
+
+    def computation(
+        self,
+        iteration: int,
+        index: int,
+        ready_ns: int,
+        start_ns: int,
+        end_ns: int,
+        released_by: int,
+        held_by: int,
+    ) -> None:
+        """Write one computation; ``ComputationRow`` says what the numbers are."""
+        row = self._computation
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = index
+        row[3] = ready_ns
+        row[4] = start_ns
+        row[5] = end_ns
+        row[6] = released_by
+        row[7] = held_by
+        self._records.computations.frombytes(self._computation_bytes)
 
     def iteration(
         self, iteration: int, start_ns: int, end_ns: int, activity: Activity

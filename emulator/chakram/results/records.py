@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+UNKNOWN = -1
+"""Stands for what is not known, or is not there, in rows."""
+
+
 class FlowRow(NamedTuple):
     """One message between two ranks, written when its last byte was acknowledged."""
 
@@ -45,10 +49,31 @@ class FlowRow(NamedTuple):
     generator_wait_ns: int
     cause_kind: int  # a CAUSE_* number
     cause_rank: int  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
-    cause_number: int  # CAUSE_MESSAGE: its immediate; CAUSE_OPERATION: the operation
+    cause_number: int  # CAUSE_MESSAGE: its number; CAUSE_OPERATION: the operation
+    number: int = UNKNOWN  # of the message: see ``message_number``
+    departed_ns: int = UNKNOWN  # what follows: see ``chakram.roce.events.MessageParts``
+    received_ns: int = UNKNOWN
+    own_port_ns: int = UNKNOWN
+    window_ns: int = UNKNOWN
+    pace_ns: int = UNKNOWN
+    pause_ns: int = UNKNOWN
+    transfer_ns: int = UNKNOWN
+    repair_ns: int = UNKNOWN
+    queue_ns: int = UNKNOWN
+    switch_pause_ns: int = UNKNOWN
+    serialise_ns: int = UNKNOWN
+    queue_port: int = UNKNOWN
+    pause_port: int = UNKNOWN
+    slow_ns: int = UNKNOWN
+    slow_port: int = UNKNOWN
 
 
 FLOW_FIELDS = FlowRow._fields
+
+
+def message_number(channel: int, immediate: int) -> int:
+    """Return what a message is called among those of a collective between two ranks."""
+    return channel << 32 | immediate
 
 
 class ShareRow(NamedTuple):
@@ -69,9 +94,29 @@ class ShareRow(NamedTuple):
         int  # how much later than recorded it started, if it goes by recorded times
     )
     wrong: int  # received packets whose payload was not what it should have been
+    released_by: int = UNKNOWN  # operation that it waited for longest; or no other one
+    end_kind: int = UNKNOWN  # an END_* number: what ended last
+    end_rank: int = UNKNOWN  # number of the rank at the other end of that message
+    end_number: int = UNKNOWN  # and the message's
 
 
 SHARE_FIELDS = ShareRow._fields
+
+
+class ComputationRow(NamedTuple):
+    """One computation of a measured iteration that took time."""
+
+    iteration: int
+    rank: int
+    operation: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+    released_by: int  # as that of a share
+    held_by: int  # operation that had its stream until it started; or none had
+
+
+COMPUTATION_FIELDS = ComputationRow._fields
 
 
 class IterationRow(NamedTuple):
@@ -142,6 +187,10 @@ the port's counts are the sums of the last ones of each.
 SHARE_UNIT = 1 << 20
 """Shares are integers in parts of it."""
 
+END_START = 0
+END_RECEIVED = 1
+END_ACKNOWLEDGED = 2
+
 CAUSE_START = 0
 CAUSE_OPERATION = 1
 CAUSE_MESSAGE = 2
@@ -172,6 +221,9 @@ class RecordRows:
     )
     ports: Annotated[Numbers, Rows(len(PORT_FIELDS))] = field(default_factory=_none)
     probes: Annotated[Numbers, Rows(len(PROBE_FIELDS))] = field(default_factory=_none)
+    computations: Annotated[Numbers, Rows(len(COMPUTATION_FIELDS))] = field(
+        default_factory=_none
+    )
 
     def extend(self, other: RecordRows) -> None:
         """Append all rows of *other*."""
@@ -196,7 +248,7 @@ _TABLES = {
 }
 
 
-_Row = TypeVar("_Row", FlowRow, ShareRow, IterationRow)
+_Row = TypeVar("_Row", FlowRow, ShareRow, ComputationRow, IterationRow)
 
 
 def rows_of(kind: type[_Row], values: array[int]) -> Iterator[_Row]:

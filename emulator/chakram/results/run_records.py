@@ -170,7 +170,10 @@ class LinkRecord:
     switches); ``direction`` is ``up`` (away from the hosts) or ``down``.  Bytes are
     counter values of layer 2; what follows is None where nobody counts it: ``drops``,
     packets ``marked`` when they were sent into it, pause frames (``pauses``) that its
-    sender got, and how long that rested, summed over classes.
+    sender got, how long that rested, summed over classes, and how long faults had it
+    down.  ``port`` is where this direction begins, ``rate_bps`` what the experiment
+    gives it (None: no limit, or unknown); ports of a switch with the same
+    ``equal_cost`` are choices for the same packets.
     """
 
     link: str
@@ -182,6 +185,10 @@ class LinkRecord:
     marked: int | None = None
     pauses: int | None = None
     paused_ns: int | None = None
+    down_ns: int | None = None
+    port: str | None = None
+    rate_bps: int | None = None
+    equal_cost: str | None = None
 
     @property
     def bytes(self) -> int:

@@ -19,7 +19,7 @@ cdef class Arrivals:
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
                                int count, int ce)
     @cython.locals(index="long long", is_last="bint", payload_bytes="long long",
-                   position="int")
+                   position="int", received="long long")
     cdef object _receive_part(self, Burst burst, int first, int count, int ce,
                               long long now_ns)
     @cython.locals(index="long long", is_last="bint", start="Py_ssize_t",

@@ -140,6 +140,7 @@ class Arrivals:
         self, burst: Burst, first: int, count: int, ce: int, now_ns: int
     ) -> None:
         """Take *count* > 0 data packets of *burst* from *first* on."""
+        received = self._responder.messages_received
         if burst.message_ids is not None:
             for position in range(first, first + count):
                 self.receive_run(
@@ -155,10 +156,16 @@ class Arrivals:
                     1 if position - first < ce else 0,
                     now_ns,
                 )
+                if received < self._responder.messages_received:
+                    received = self._responder.messages_received
+                    if burst.parts_of is not None:
+                        burst.parts_of[position].received_ns = now_ns
             return
         if self._memory is not None and burst.contents is not None:
             for position in range(first, first + count):
                 self._receive_position(burst, position, position - first < ce, now_ns)
+            if received < self._responder.messages_received and burst.parts is not None:
+                burst.parts.received_ns = now_ns
             return
         index = burst.packet_index + first
         is_last = index + count == burst.message_packets
@@ -179,6 +186,8 @@ class Arrivals:
             ce,
             now_ns,
         )
+        if received < self._responder.messages_received and burst.parts is not None:
+            burst.parts.received_ns = now_ns
 
     def _receive_position(
         self, burst: Burst, position: int, is_marked: bool, now_ns: int

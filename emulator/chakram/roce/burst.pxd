@@ -1,5 +1,7 @@
 cimport cython
 
+from chakram.roce.events cimport MessageParts
+
 cdef int _DATA
 cdef int _WRITE
 
@@ -34,6 +36,8 @@ cdef class Burst:
     cdef public unsigned long long remote_address
     cdef public unsigned long long remote_key
     cdef public long long sequence
+    cdef public MessageParts parts
+    cdef public list parts_of
 
     @cython.locals(index="long long")
     cpdef long long packet_payload_bytes(self, int position) except? -1

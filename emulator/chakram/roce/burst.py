@@ -9,7 +9,14 @@ turns it into bytes (`chakram.roce.wire`), a simulator delivers it as it is.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chakram.roce.constants import BurstKind, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.roce.events import MessageParts
 
 __all__ = ["Burst"]
 
@@ -62,6 +69,9 @@ class Burst:
         remote_address: Where a WRITE goes; RETH only.
         remote_key: Key for it; RETH only.
         sequence: For the sending queue pair alone.
+        parts: Of the message that it is of, where its time goes: for who delivers
+            bursts as they are; None: it is of several.
+        parts_of: Of a burst of several messages the same of each.
     """
 
     __slots__ = (
@@ -81,6 +91,8 @@ class Burst:
         "msn",
         "overhead_bytes",
         "packet_index",
+        "parts",
+        "parts_of",
         "path_mtu",
         "payload_bytes",
         "psn",
@@ -122,6 +134,8 @@ class Burst:
         self.remote_address = 0
         self.remote_key = 0
         self.sequence = 0
+        self.parts: MessageParts | None = None
+        self.parts_of: Sequence[MessageParts] | None = None
 
     def packet_payload_bytes(self, position: int) -> int:
         """Return the payload, without pad, of packet 0 <= *position* < count."""
@@ -177,6 +191,11 @@ class Burst:
             part.message_id = self.message_ids[first]
             if count > 1:
                 part.message_ids = self.message_ids[first : first + count]
+            if self.parts_of is not None:
+                part.parts = self.parts_of[first]
+                part.parts_of = self.parts_of[first : first + count]
+        else:
+            part.parts = self.parts
         part.syndrome = self.syndrome
         part.msn = self.msn
         part.contents = self.contents

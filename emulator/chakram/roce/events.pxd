@@ -1,3 +1,34 @@
+cimport cython
+
+cdef long long _UNKNOWN
+
+
+cdef class MessageParts:
+    cdef public long long own_port_ns
+    cdef public long long window_ns
+    cdef public long long pace_ns
+    cdef public long long pause_ns
+    cdef public long long transfer_ns
+    cdef public long long repair_ns
+    cdef public long long left_ns
+    cdef public long long sent_ns
+    cdef public long long departed_ns
+    cdef public long long received_ns
+    cdef public long long queue_ns
+    cdef public long long switch_pause_ns
+    cdef public long long serialise_ns
+    cdef public long long queue_port
+    cdef public long long pause_port
+    cdef public long long slow_ns
+    cdef public long long slow_port
+    cdef public long long host_pause_ns
+    cdef public long long host_own_ns
+
+    cpdef object begin(self)
+    @cython.locals(rest_ns="long long", own_ns="long long")
+    cpdef object conclude(self)
+
+
 cdef class SendCompleted:
     cdef readonly long long message_id
     cdef readonly long long size_bytes
@@ -9,6 +40,7 @@ cdef class SendCompleted:
     cdef readonly long long cnps
     cdef readonly object rate_at_start_bps
     cdef readonly long long generator_wait_ns
+    cdef readonly MessageParts parts
 
 
 cdef class MessageReceived:

@@ -7,7 +7,111 @@ are not changed after that.
 
 from __future__ import annotations
 
-__all__ = ["Event", "MessageReceived", "QueuePairFailed", "SendCompleted"]
+__all__ = [
+    "Event",
+    "MessageParts",
+    "MessageReceived",
+    "QueuePairFailed",
+    "SendCompleted",
+]
+
+_UNKNOWN = -1
+
+
+class MessageParts:
+    """Where the time of a message went: disjoint parts, in ns.
+
+    Those until its last packet left the queue pair for the first time are the
+    requester's: it keeps clocks of its states, and a message holds what they showed
+    when it was posted, and then the differences.  What happened to the packet that made
+    the message complete is known in virtual time alone: there it is noted by the one
+    who brings packets, and the receiver.
+
+    Attributes:
+        own_port_ns: The port sent other messages, of other queue pairs or before it.
+        window_ns: The window of its queue pair was full.
+        pace_ns: Congestion control held it back.
+        pause_ns: Its own port was paused.
+        transfer_ns: The port sent earlier packets of the message.
+        repair_ns: Packets were sent again, or waited for: of its queue pair before its
+            last one left, then of itself.
+        left_ns: When its last packet left the queue pair for the first time.
+        sent_ns: When the packet that completed it did.
+        departed_ns: When that began to leave its host; where that is not known, when
+            the last packet last left the queue pair.
+        received_ns: When it was complete at its receiver.
+        queue_ns: In the queues of switches, ...
+        switch_pause_ns: ... because the port was paused.
+        serialise_ns: On the wires of all links, without their length.
+        queue_port: Port where it was longest in a queue, by its number there.
+        pause_port: Likewise, of pauses.
+        slow_ns: Of *serialise_ns*, what links took that had lost a part of their rate.
+        slow_port: The port of the last such one.
+        host_pause_ns: How long its host's port was paused after it left the queue pair.
+        host_own_ns: What packets of the message before it, that left the queue pair
+            with it, took of its host's port.
+    """
+
+    __slots__ = (
+        "departed_ns",
+        "host_own_ns",
+        "host_pause_ns",
+        "left_ns",
+        "own_port_ns",
+        "pace_ns",
+        "pause_ns",
+        "pause_port",
+        "queue_ns",
+        "queue_port",
+        "received_ns",
+        "repair_ns",
+        "sent_ns",
+        "serialise_ns",
+        "slow_ns",
+        "slow_port",
+        "switch_pause_ns",
+        "transfer_ns",
+        "window_ns",
+    )
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Know nothing."""
+        self.own_port_ns = 0
+        self.window_ns = 0
+        self.pace_ns = 0
+        self.pause_ns = 0
+        self.transfer_ns = 0
+        self.repair_ns = 0
+        self.left_ns = _UNKNOWN
+        self.sent_ns = _UNKNOWN
+        self.departed_ns = _UNKNOWN
+        self.received_ns = _UNKNOWN
+        self.queue_ns = _UNKNOWN
+        self.switch_pause_ns = _UNKNOWN
+        self.serialise_ns = _UNKNOWN
+        self.queue_port = _UNKNOWN
+        self.pause_port = _UNKNOWN
+        self.slow_ns = _UNKNOWN
+        self.slow_port = _UNKNOWN
+        self.host_pause_ns = 0
+        self.host_own_ns = 0
+
+    def conclude(self) -> None:
+        """Divide what lies between the two times that the last packet left."""
+        if self.left_ns < 0:
+            return
+        if self.received_ns < 0 or self.sent_ns < 0:
+            self.repair_ns += self.departed_ns - self.left_ns
+            return
+        self.repair_ns += self.sent_ns - self.left_ns
+        rest_ns = self.departed_ns - self.sent_ns - self.host_pause_ns
+        own_ns = self.host_own_ns if self.host_own_ns < rest_ns else rest_ns
+        self.pause_ns += self.host_pause_ns
+        self.transfer_ns += own_ns
+        self.own_port_ns += rest_ns - own_ns
 
 
 class SendCompleted:
@@ -25,6 +129,7 @@ class SendCompleted:
         rate_at_start_bps: What congestion control allowed then; None: no limit.
         generator_wait_ns: How long its due packets waited for the data plane
             (`PortEngine` says what counts).
+        parts: Where its time went; None: nobody knows.
     """
 
     __slots__ = (
@@ -34,6 +139,7 @@ class SendCompleted:
         "last_acked_ns",
         "message_id",
         "packets",
+        "parts",
         "posted_ns",
         "rate_at_start_bps",
         "retransmitted",
@@ -52,6 +158,7 @@ class SendCompleted:
         cnps: int,
         rate_at_start_bps: int | None,
         generator_wait_ns: int,
+        parts: MessageParts | None = None,
     ) -> None:
         self.message_id = message_id
         self.size_bytes = size_bytes
@@ -63,6 +170,7 @@ class SendCompleted:
         self.cnps = cnps
         self.rate_at_start_bps = rate_at_start_bps
         self.generator_wait_ns = generator_wait_ns
+        self.parts = parts
 
     def __repr__(self) -> str:
         return (

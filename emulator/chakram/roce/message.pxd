@@ -1,9 +1,9 @@
 cimport cython
 
-from chakram.roce.events cimport SendCompleted
+from chakram.roce.events cimport MessageParts, SendCompleted
 
 
-cdef class Message:
+cdef class Message(MessageParts):
     cdef public long long message_id
     cdef public long long size_bytes
     cdef public long long packets
@@ -19,6 +19,7 @@ cdef class Message:
     # Not "object": what holds only bytes needs no room for the garbage collector.
     cdef public bytes contents
     cdef public unsigned long long remote_offset
+    cdef public bint continues
 
     cpdef object note_sent(self, long long again, long long now_ns, long long rate_bps,
                            long long cnps)

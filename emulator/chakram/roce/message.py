@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from chakram.roce.events import SendCompleted
+from chakram.roce.events import MessageParts, SendCompleted
 
 __all__ = ["Message"]
 
 
-class Message:
+class Message(MessageParts):
     """One posted message that is not completely acknowledged.
 
     It is made without arguments, as these would become objects in compiled code, too.
@@ -29,11 +29,13 @@ class Message:
             lower order goes first.
         contents: Its payload; None: it does not matter what it carries.
         remote_offset: Where a WRITE goes, from where the queue pair's WRITEs go.
+        continues: Whether the message before it is a part of the same larger one.
     """
 
     __slots__ = (
         "cnps_before",
         "contents",
+        "continues",
         "first_byte",
         "first_sent_ns",
         "first_sequence",
@@ -49,6 +51,7 @@ class Message:
     )
 
     def __init__(self) -> None:
+        self.begin()
         self.message_id = 0
         self.size_bytes = 0
         self.packets = 0
@@ -63,6 +66,7 @@ class Message:
         self.order = 0
         self.contents: bytes | None = None
         self.remote_offset = 0
+        self.continues = False
 
     def note_sent(self, again: int, now_ns: int, rate_bps: int, cnps: int) -> None:
         """Note that packets leave.
@@ -95,4 +99,6 @@ class Message:
         event.cnps = cnps - self.cnps_before
         event.rate_at_start_bps = rate_bps if rate_bps > 0 else None
         event.generator_wait_ns = self.generator_wait_ns
+        self.conclude()
+        event.parts = self
         return event

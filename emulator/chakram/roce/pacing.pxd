@@ -4,6 +4,7 @@ from chakram.roce.congestion.base cimport CongestionControl
 
 cdef long long _BITS_PER_BYTE_NS
 cdef long long _LONG_AGO_NS
+cdef long long _NOT_PAUSED
 cdef long long _NO_LIMIT
 cdef long long _MADE_UP_NS
 
@@ -14,11 +15,16 @@ cdef class Line:
     cdef long long _busy_since_ns
     cdef bint _is_offered
     cdef long long _remainder
+    cdef long long _paused_since_ns
+    cdef long long _paused_ns
     cdef readonly long long free_ns
     cdef readonly long long generator_waits
     cdef readonly long long generator_wait_ns
 
     cpdef object demand(self, long long since_ns)
+    cpdef object pause(self, long long now_ns)
+    cpdef object resume(self, long long now_ns)
+    cpdef long long paused_ns(self, long long now_ns) except? -1
     cpdef object rest(self)
     cpdef long long ready_ns(self, long long now_ns) except? -1
     @cython.locals(lost_ns="long long")

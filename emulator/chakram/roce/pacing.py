@@ -29,6 +29,7 @@ __all__ = ["MADE_UP_NS", "Line", "Pace"]
 
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _LONG_AGO_NS = -(1 << 62)
+_NOT_PAUSED = -(1 << 62)
 _NO_LIMIT = 1 << 23
 _MADE_UP_NS = 50_000
 
@@ -49,6 +50,8 @@ class Line:
         "_burst_bound_ns",
         "_busy_since_ns",
         "_is_offered",
+        "_paused_ns",
+        "_paused_since_ns",
         "_rate_bps",
         "_remainder",
         "free_ns",
@@ -64,6 +67,8 @@ class Line:
         self._is_offered = False
         # What division left over of the last bit.
         self._remainder = 0
+        self._paused_since_ns = _NOT_PAUSED
+        self._paused_ns = 0
         self.free_ns = _LONG_AGO_NS
         self.generator_waits = 0
         self.generator_wait_ns = 0
@@ -71,6 +76,22 @@ class Line:
     def demand(self, since_ns: int) -> None:
         """Note that there is something to send since *since_ns*, after a pause."""
         self._busy_since_ns = since_ns
+
+    def pause(self, now_ns: int) -> None:
+        """Note that the network has paused the port."""
+        self._paused_since_ns = now_ns
+
+    def resume(self, now_ns: int) -> None:
+        """Note that the network lets the port go on; there is something to send."""
+        self._paused_ns = self.paused_ns(now_ns)
+        self._paused_since_ns = _NOT_PAUSED
+        self.demand(now_ns)
+
+    def paused_ns(self, now_ns: int) -> int:
+        """Return how long the port has been paused, in all."""
+        if self._paused_since_ns == _NOT_PAUSED:
+            return self._paused_ns
+        return self._paused_ns + now_ns - self._paused_since_ns
 
     def rest(self) -> None:
         """Note that there is nothing to send."""

@@ -214,12 +214,16 @@ class PortEngine:
         """
         self._scheduler.pause(data, answers, until_ns, now_ns)
 
+    def rest(self, now_ns: int) -> None:
+        """Note that its owner sends nothing: the network has paused the port."""
+        self._line.pause(now_ns)
+
     def resume(self, now_ns: int) -> None:
         """Go on after the network has paused the port.
 
         That what was due has not left meanwhile is not the data plane's fault.
         """
-        self._line.demand(now_ns)
+        self._line.resume(now_ns)
 
     # The clock.
 

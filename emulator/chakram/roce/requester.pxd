@@ -4,7 +4,7 @@ from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.message cimport Message
-from chakram.roce.pacing cimport Pace
+from chakram.roce.pacing cimport Line, Pace
 from chakram.roce.retries cimport Retries
 from chakram.roce.send_queue cimport SendQueue
 
@@ -16,6 +16,10 @@ cdef long long _NO_IMMEDIATE
 cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT
 cdef int _FOR_RNR
+cdef int _IDLE
+cdef int _TURN
+cdef int _WINDOW
+cdef int _PACE
 
 
 cdef class Requester:
@@ -39,6 +43,19 @@ cdef class Requester:
     cdef long long _asked_sequence
     cdef long long _since_request
     cdef readonly Retries retries
+    cdef Line _line
+    cdef int _state
+    cdef bint _is_repairing
+    cdef bint _is_piece
+    cdef long long _since_ns
+    cdef long long _until_ns
+    cdef long long _paused_ns
+    cdef long long _port_ns
+    cdef long long _window_ns
+    cdef long long _pace_ns
+    cdef long long _pause_ns
+    cdef long long _transfer_ns
+    cdef long long _repair_ns
     cdef Histogram _round_trips
     cdef long long _sample_sequence
     cdef long long _sample_sent_ns
@@ -83,6 +100,16 @@ cdef class Requester:
                    rate_bps="long long", again_bytes="long long", i="Py_ssize_t")
     cpdef object commit(self, Burst burst, long long now_ns, long long due_ns=*)
     cpdef object add_generator_wait(self, long long wait_ns)
+    cpdef object use_line(self, Line line)
+    cpdef object note_line(self, long long until_ns)
+    cpdef object begin_turn(self, long long now_ns)
+    @cython.locals(ready_ns="long long")
+    cpdef object end_turn(self, long long now_ns)
+    @cython.locals(since_ns="long long", elapsed_ns="long long", own_ns="long long",
+                   total_ns="long long", paused_ns="long long")
+    cdef object _settle(self, long long now_ns)
+    cdef object _begin_parts(self, Message message)
+    cdef object _note_parts(self, Message message, long long end, long long now_ns)
     @cython.locals(acknowledged="long long")
     cpdef object handle_ack(self, long long psn, long long now_ns)
     @cython.locals(expected="long long", is_progress="bint")
@@ -103,4 +130,4 @@ cdef class Requester:
     cdef long long _sequence_of(self, long long psn) except? -1
     @cython.locals(byte="long long", message=Message, round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
-    cdef object _go_back(self, int reason)
+    cdef object _go_back(self, int reason, long long now_ns)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.histogram import Histogram
+    from chakram.roce.message import Message
+    from chakram.roce.pacing import Line
 
 __all__ = ["Requester"]
 
@@ -49,6 +51,8 @@ _NO_IMMEDIATE = NO_IMMEDIATE
 _FOR_NAK = FOR_NAK
 _FOR_TIMEOUT = FOR_TIMEOUT
 _FOR_RNR = FOR_RNR
+# What a queue pair waits for: nothing to send, its turn at the port, room, its pace.
+_IDLE, _TURN, _WINDOW, _PACE = range(4)
 
 NAK_REASONS: dict[int, str] = {
     NakCode.INVALID_REQUEST: "the peer refused a packet as an invalid request",
@@ -68,21 +72,34 @@ class Requester:
         "_events",
         "_first_psn",
         "_highest",
+        "_is_piece",
+        "_is_repairing",
+        "_line",
         "_next",
         "_next_byte",
         "_overhead_bytes",
         "_pace",
+        "_pace_ns",
         "_path_mtu",
+        "_pause_ns",
+        "_paused_ns",
+        "_port_ns",
         "_qpn",
         "_queue",
+        "_repair_ns",
         "_round_trips",
         "_sample_sent_ns",
         "_sample_sequence",
+        "_since_ns",
         "_since_request",
+        "_state",
+        "_transfer_ns",
         "_unacknowledged",
         "_unacknowledged_byte",
+        "_until_ns",
         "_verb",
         "_window_bytes",
+        "_window_ns",
         "acks_invalid",
         "acks_received",
         "bytes_retransmitted",
@@ -144,6 +161,20 @@ class Requester:
         # What the last NAK asked for, as long as no ACK covers it and no timeout or
         # other NAK has come; -1: nothing.
         self._asked_sequence = -1
+        # What it waits for and since when, and how long it has, by what (`_settle`).
+        self._line: Line | None = None
+        self._state = _IDLE
+        self._since_ns = 0
+        self._until_ns = 0
+        self._is_repairing = False
+        self._is_piece = False
+        self._paused_ns = 0
+        self._port_ns = 0
+        self._window_ns = 0
+        self._pace_ns = 0
+        self._pause_ns = 0
+        self._transfer_ns = 0
+        self._repair_ns = 0
         self._round_trips: Histogram | None = None
         self._sample_sequence = -1
         self._sample_sent_ns = 0
@@ -194,6 +225,8 @@ class Requester:
         is_next = self._queue.append(
             message_id, size_bytes, now_ns, order, contents, remote_offset
         )
+        self._settle(now_ns)
+        self._begin_parts(self._queue.newest())
         # A timer of congestion control does not wake who has nothing to send.
         if is_next and self._congestion_control.next_timer_ns <= now_ns:
             self._control_timer(now_ns)
@@ -306,6 +339,8 @@ class Requester:
         burst.payload_bytes = payload_bytes
         burst.wire_bytes = wire_bytes
         burst.contents = message.contents
+        if burst.message_ids is None:
+            burst.parts = message
         burst.remote_address = message.remote_offset
         burst.ack_request = (
             count == remaining
@@ -333,11 +368,15 @@ class Requester:
         if again > count:
             again = count
         rate_bps = self._congestion_control.rate_bps
+        self._settle(now_ns)
+        self._is_repairing = again > 0
         if burst.message_ids is None:
+            self._note_parts(message, self._next + count, now_ns)
             message.note_sent(again, now_ns, rate_bps, self.cnps_received)
         else:
             for i in range(count):
                 message = self._queue.following(i)
+                self._note_parts(message, self._next + i + 1, now_ns)
                 message.note_sent(
                     1 if i < again else 0, now_ns, rate_bps, self.cnps_received
                 )
@@ -381,6 +420,102 @@ class Requester:
         """Note that the message whose packet is next waited for the data plane."""
         if self._queue.sending is not None:
             self._queue.sending.generator_wait_ns += wait_ns
+
+    # Where the time goes.
+
+    def use_line(self, line: Line) -> None:
+        """Take note of the line of its port."""
+        self._line = line
+
+    def note_line(self, until_ns: int) -> None:
+        """Note until when the line is taken by what has just left."""
+        self._until_ns = until_ns
+
+    def begin_turn(self, now_ns: int) -> None:
+        """Note that it may send, as soon as its port lets it."""
+        self._settle(now_ns)
+        self._state = _TURN
+        if self._line is not None:
+            self._paused_ns = self._line.paused_ns(now_ns)
+
+    def end_turn(self, now_ns: int) -> None:
+        """Note that it may not send now."""
+        self._settle(now_ns)
+        if self._queue.sending is None:
+            self._state = _IDLE
+        else:
+            ready_ns = self.ready_ns()
+            self._state = _PACE if now_ns < ready_ns < _NEVER else _WINDOW
+
+    def _settle(self, now_ns: int) -> None:
+        """Account for the time since it was done last.
+
+        While its own packets take the line, they do, whatever else it waits for; and
+        while it sends again, or may, there is nothing else to do.
+        """
+        since_ns = self._since_ns
+        elapsed_ns = now_ns - since_ns
+        if elapsed_ns <= 0:
+            return
+        self._since_ns = now_ns
+        if self._state == _IDLE:
+            return
+        if self._next < self._highest:
+            self._repair_ns += elapsed_ns
+            return
+        own_ns = self._until_ns - since_ns
+        if own_ns > 0:
+            if own_ns > elapsed_ns:
+                own_ns = elapsed_ns
+            if self._is_repairing:
+                self._repair_ns += own_ns
+            else:
+                self._transfer_ns += own_ns
+            elapsed_ns -= own_ns
+        if self._state == _WINDOW:
+            self._window_ns += elapsed_ns
+        elif self._state == _PACE:
+            self._pace_ns += elapsed_ns
+        else:
+            if self._line is not None:
+                total_ns = self._line.paused_ns(now_ns)
+                paused_ns = total_ns - self._paused_ns
+                self._paused_ns = total_ns
+                if paused_ns > elapsed_ns:
+                    paused_ns = elapsed_ns
+                self._pause_ns += paused_ns
+                elapsed_ns -= paused_ns
+            self._port_ns += elapsed_ns
+
+    def _begin_parts(self, message: Message) -> None:
+        """Let a message remember what the clocks show when it is posted."""
+        message.own_port_ns = self._port_ns
+        message.window_ns = self._window_ns
+        message.pace_ns = self._pace_ns
+        message.pause_ns = self._pause_ns
+        message.transfer_ns = self._transfer_ns
+        message.repair_ns = self._repair_ns
+        message.continues = self._is_piece
+        self._is_piece = message.message_id == _NO_IMMEDIATE
+
+    def _note_parts(self, message: Message, end: int, now_ns: int) -> None:
+        """Note that packets of a message leave, all before *end* have."""
+        if message.first_sent_ns < 0 and not message.continues:
+            # What the port sent until now was not of this message.
+            message.own_port_ns -= self._transfer_ns - message.transfer_ns
+            message.transfer_ns = self._transfer_ns
+        if end < message.first_sequence + message.packets:
+            return
+        if message.left_ns < 0:
+            message.left_ns = now_ns
+            message.own_port_ns = self._port_ns - message.own_port_ns
+            message.window_ns = self._window_ns - message.window_ns
+            message.pace_ns = self._pace_ns - message.pace_ns
+            message.pause_ns = self._pause_ns - message.pause_ns
+            message.transfer_ns = self._transfer_ns - message.transfer_ns
+            message.repair_ns = self._repair_ns - message.repair_ns
+        if message.received_ns < 0:
+            message.departed_ns = now_ns
 
     # What comes back.
 
@@ -428,7 +563,7 @@ class Requester:
                         _FOR_NAK,
                     )
                     return
-            self._go_back(_FOR_NAK)
+            self._go_back(_FOR_NAK, now_ns)
             self._asked_sequence = expected
             try:
                 self._congestion_control.on_nak(now_ns)
@@ -451,7 +586,7 @@ class Requester:
                     _FOR_RNR,
                 )
                 return
-            self._go_back(_FOR_RNR)
+            self._go_back(_FOR_RNR, now_ns)
             self.retries.hold_until_ns = now_ns + RNR_TIMER_NS[syndrome & 0x1F]
         else:
             self.fail(
@@ -485,7 +620,7 @@ class Requester:
                 _FOR_TIMEOUT,
             )
             return
-        self._go_back(_FOR_TIMEOUT)
+        self._go_back(_FOR_TIMEOUT, now_ns)
         try:
             self._congestion_control.on_timeout(now_ns)
         except Exception as error:
@@ -561,6 +696,7 @@ class Requester:
         self._unacknowledged = acknowledged
         self.retries.forgive()
         if self._next < acknowledged:
+            self._settle(now_ns)
             # The peer had packets that were to be sent again.
             if self._next == self._asked_sequence:
                 # Not even what a NAK asked for has left again: it was late.
@@ -587,8 +723,13 @@ class Requester:
         except Exception as error:
             raise hook_failed(self._congestion_control, "on_ack", error) from error
 
-    def _go_back(self, reason: int) -> None:
+    def _go_back(self, reason: int, now_ns: int) -> None:
         """Send again from the first packet that is not acknowledged."""
+        if self._state == _WINDOW and self._next >= self._highest:
+            # No room came because something was lost.
+            self._repair_ns += now_ns - self._since_ns
+            self._since_ns = now_ns
+        self._settle(now_ns)
         self._asked_sequence = -1
         self.retries.reason = reason
         self._next = self._unacknowledged

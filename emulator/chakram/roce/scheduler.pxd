@@ -59,7 +59,7 @@ cdef class Scheduler:
     cdef bint _is_due(self, QueuePair queue_pair, long long time_ns) except -1
     @cython.locals(is_standing="bint")
     cdef bint _drop_first(self, QueuePair queue_pair, long long time_ns) except -1
-    cdef object _leave_ring(self, QueuePair queue_pair)
+    cdef object _leave_ring(self, QueuePair queue_pair, long long now_ns)
     cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
     @cython.locals(paced_ns="long long", due_ns="long long")
     cdef object _note_pacing(self, QueuePair queue_pair, long long now_ns)

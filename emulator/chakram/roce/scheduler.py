@@ -109,6 +109,7 @@ class Scheduler:
 
     def admit(self, queue_pair: QueuePair) -> None:
         """Make room for the full bursts of a queue pair that is new at the port."""
+        queue_pair.requester.use_line(self._line)
         packet_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes
         quantum_bytes = self._max_burst_packets * packet_bytes
         if quantum_bytes > self._quantum_bytes:
@@ -139,7 +140,10 @@ class Scheduler:
                 self._line.generator_wait_ns + self._line.lost_ns(since_ns)
             )
             self._turns.enter(queue_pair)
-        elif queue_pair.is_in_ring and self._turns.has_other_order(queue_pair):
+            queue_pair.requester.begin_turn(now_ns)
+        elif not queue_pair.is_in_ring:
+            queue_pair.requester.end_turn(now_ns)
+        elif self._turns.has_other_order(queue_pair):
             # It has gone back, or skipped what had arrived after all.
             self._turns.leave(queue_pair)
             self._turns.enter(queue_pair)
@@ -173,7 +177,7 @@ class Scheduler:
             if queue_pair.requester.ready_ns() <= now_ns:
                 burst = queue_pair.make_burst(self._max_burst_packets)
             if burst is None:
-                self._leave_ring(queue_pair)
+                self._leave_ring(queue_pair, now_ns)
                 continue
             if queue_pair.deficit_bytes <= 0:
                 queue_pair.deficit_bytes += self._quantum_bytes
@@ -209,8 +213,9 @@ class Scheduler:
                 queue_pair.is_answering = False
             return
         queue_pair.deficit_bytes -= burst.wire_bytes
+        queue_pair.requester.note_line(self._line.free_ns)
         if queue_pair.requester.ready_ns() > now_ns:
-            self._leave_ring(queue_pair)
+            self._leave_ring(queue_pair, now_ns)
         elif self._turns.has_other_order(queue_pair):
             self._turns.leave(queue_pair)
             self._turns.enter(queue_pair)
@@ -243,6 +248,7 @@ class Scheduler:
         if data and not self._paused & _DATA_PAUSED and until_ns > now_ns:
             self._paused |= _DATA_PAUSED
             self._paused_since_ns = now_ns
+            self._line.pause(now_ns)
         if data:
             self._data_until_ns = until_ns
         if answers:
@@ -256,7 +262,7 @@ class Scheduler:
         if self._paused & _DATA_PAUSED and self._data_until_ns <= now_ns:
             self._paused &= ~_DATA_PAUSED
             self.paused_ns += self._data_until_ns - self._paused_since_ns
-            self._line.demand(self._data_until_ns)
+            self._line.resume(self._data_until_ns)
         if self._paused & _ANSWERS_PAUSED and self._answers_until_ns <= now_ns:
             self._paused &= ~_ANSWERS_PAUSED
             self._line.demand(self._answers_until_ns)
@@ -344,9 +350,10 @@ class Scheduler:
             is_standing = True
         return is_standing
 
-    def _leave_ring(self, queue_pair: QueuePair) -> None:
+    def _leave_ring(self, queue_pair: QueuePair, now_ns: int) -> None:
         """Take the first queue pair out of the ring: it may not send now."""
         self._turns.leave(queue_pair)
+        queue_pair.requester.end_turn(now_ns)
         self._schedule(queue_pair)
 
     def _offer(self, burst: Burst, queue_pair: QueuePair, now_ns: int) -> None:

@@ -25,6 +25,7 @@ cdef class SendQueue:
     cpdef bint append(self, long long message_id, long long size_bytes,
                       long long now_ns, long long order, bytes contents,
                       unsigned long long remote_offset) except -1
+    cpdef Message newest(self)
     cpdef Py_ssize_t unfinished(self) except? -1
     cpdef object clear(self)
     cpdef Message following(self, Py_ssize_t distance)

@@ -108,6 +108,10 @@ class SendQueue:
         self.sending = message
         return True
 
+    def newest(self) -> Message:
+        """Return the message that was appended last."""
+        return self._messages[-1]
+
     def unfinished(self) -> int:
         """Return how many messages there are."""
         return len(self._messages) - self._head
@@ -169,6 +173,8 @@ class SendQueue:
         count = self.alike(most)
         if count > 1:
             burst.message_ids = [self.following(i).message_id for i in range(count)]
+            burst.parts = None
+            burst.parts_of = [self.following(i) for i in range(count)]
         return count
 
     def advance(self, count: int) -> None:

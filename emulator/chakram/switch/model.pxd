@@ -33,6 +33,20 @@ cdef int _CLASS
 cdef int _EGRESS
 cdef int _FATE
 cdef int _CHOSEN
+cdef int _ENTERED
+cdef int _DEPARTED
+cdef int _WIRE_NS
+cdef int _PAUSED_BEFORE
+cdef int _PAUSED_NS
+cdef int _HOST_PAUSED_NS
+cdef int _QUEUED_NS
+cdef int _MOST_QUEUED_NS
+cdef int _QUEUE_PORT
+cdef int _MOST_PAUSED_NS
+cdef int _PAUSE_PORT
+cdef int _SLOW_NS
+cdef int _SLOW_PORT
+cdef long long _BIT_NS
 cdef int _CLASSES
 cdef long long _NEVER
 cdef int _FITS
@@ -77,6 +91,11 @@ cdef class SwitchModel:
     @cython.locals(port=Port, packets=Packets, klass=int, slot="long long",
                    size_bytes="long long", marker=Marker)
     cpdef long long transmit(self, int number, long long now_ns) except? -2
+    @cython.locals(
+        packets=Packets, paused_ns="long long", queued_ns="long long",
+        wire_ns="long long", nominal_ns="long long", size_bytes="long long",
+    )
+    cdef _account(self, Port port, long long slot, int klass, long long now_ns)
     @cython.locals(port=Port)
     cpdef long long sent_ns(self, int number) except? -1
     @cython.locals(port=Port, packets=Packets)

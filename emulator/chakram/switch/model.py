@@ -38,16 +38,29 @@ from chakram.switch.packets import (
     CE,
     CHOSEN,
     CLASS,
+    DEPARTED,
     DESTINATION,
     DSCP,
     ECN,
     EGRESS,
+    ENTERED,
     FATE,
     FLOW,
     HOP,
+    HOST_PAUSED_NS,
     INGRESS,
+    MOST_PAUSED_NS,
+    MOST_QUEUED_NS,
     NOT_ECT,
+    PAUSE_PORT,
+    PAUSED_BEFORE,
+    PAUSED_NS,
+    QUEUE_PORT,
+    QUEUED_NS,
     SIZE,
+    SLOW_NS,
+    SLOW_PORT,
+    WIRE_NS,
     Packets,
 )
 from chakram.switch.port import NEVER, Port
@@ -78,6 +91,12 @@ _CE, _NOT_ECT = CE, NOT_ECT
 _SIZE, _DSCP, _FLOW, _DESTINATION, _HOP = SIZE, DSCP, FLOW, DESTINATION, HOP
 _ECN, _INGRESS, _CLASS, _EGRESS = ECN, INGRESS, CLASS, EGRESS
 _FATE, _CHOSEN = FATE, CHOSEN
+_ENTERED, _DEPARTED, _WIRE_NS = ENTERED, DEPARTED, WIRE_NS
+_PAUSED_BEFORE, _PAUSED_NS, _HOST_PAUSED_NS = PAUSED_BEFORE, PAUSED_NS, HOST_PAUSED_NS
+_QUEUED_NS, _MOST_QUEUED_NS, _QUEUE_PORT = QUEUED_NS, MOST_QUEUED_NS, QUEUE_PORT
+_MOST_PAUSED_NS, _PAUSE_PORT = MOST_PAUSED_NS, PAUSE_PORT
+_SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
+_BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _CLASSES = CLASSES
 _NEVER = NEVER
 _FITS, _REFUSED = FITS, REFUSED
@@ -381,11 +400,40 @@ class SwitchModel:
         port.occupy(size_bytes, now_ns)
         if port.is_shaper:
             self._pass(port, now_ns)
+        self._account(port, slot, klass, now_ns)
         if port.is_lossy_wire:
             self._try_wire(port, slot)
         if port.peer < 0:
             self.left += 1
         return slot
+
+    def _account(self, port: Port, slot: int, klass: int, now_ns: int) -> None:
+        """Let a packet that begins to leave know where its time went."""
+        packets = self.packets
+        wire_ns = self.sent_ns(port.number) - now_ns
+        packets.cells[slot + _WIRE_NS] += wire_ns
+        if port.rate_bps != port.nominal_bps and port.nominal_bps:
+            size_bytes = packets.cells[slot + _SIZE]
+            nominal_ns = size_bytes * _BIT_NS // port.nominal_bps
+            if wire_ns > nominal_ns:
+                packets.cells[slot + _SLOW_NS] += wire_ns - nominal_ns
+                packets.cells[slot + _SLOW_PORT] = port.number
+        paused_ns = (
+            port.paused_so_far(klass, now_ns) - packets.cells[slot + _PAUSED_BEFORE]
+        )
+        if port.is_host:
+            packets.cells[slot + _DEPARTED] = now_ns
+            packets.cells[slot + _HOST_PAUSED_NS] = paused_ns
+            return
+        queued_ns = now_ns - packets.cells[slot + _ENTERED] - paused_ns
+        packets.cells[slot + _QUEUED_NS] += queued_ns
+        packets.cells[slot + _PAUSED_NS] += paused_ns
+        if queued_ns > packets.cells[slot + _MOST_QUEUED_NS]:
+            packets.cells[slot + _MOST_QUEUED_NS] = queued_ns
+            packets.cells[slot + _QUEUE_PORT] = port.number
+        if paused_ns > packets.cells[slot + _MOST_PAUSED_NS]:
+            packets.cells[slot + _MOST_PAUSED_NS] = paused_ns
+            packets.cells[slot + _PAUSE_PORT] = port.number
 
     def sent_ns(self, number: int) -> int:
         """Return when the last bit of what a port sends has left it."""
@@ -448,6 +496,8 @@ class SwitchModel:
         if is_chosen:
             packets.cells[slot + _ECN] = _CE
             out.marked_packets[klass] += 1
+        packets.cells[slot + _ENTERED] = now_ns
+        packets.cells[slot + _PAUSED_BEFORE] = out.paused_so_far(klass, now_ns)
         out.push(klass, slot, size_bytes)
         if port is not None:
             incoming = port.ingress[klass]

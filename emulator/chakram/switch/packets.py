@@ -16,21 +16,37 @@ __all__ = [
     "CHOSEN",
     "CLASS",
     "COUNT",
+    "DEPARTED",
     "DESTINATION",
     "DSCP",
     "ECN",
     "ECT",
     "EGRESS",
+    "ENTERED",
     "FATE",
+    "FIELDS",
     "FLOW",
     "HOP",
+    "HOST_PAUSED_NS",
     "INGRESS",
+    "MOST_PAUSED_NS",
+    "MOST_QUEUED_NS",
     "NEXT",
     "NOT_ECT",
     "OWNER",
+    "OWN_NS",
+    "PAUSED_BEFORE",
+    "PAUSED_NS",
+    "PAUSE_PORT",
     "POSITION",
+    "QUEUED_NS",
+    "QUEUE_PORT",
+    "SENT",
     "SIZE",
+    "SLOW_NS",
+    "SLOW_PORT",
     "TIME",
+    "WIRE_NS",
     "Packets",
 ]
 
@@ -66,9 +82,42 @@ COUNT = 15
 CHOSEN = 14
 """One more than the port that it is to leave by, if that is decided already."""
 
+ENTERED = 16
+"""When it came to the queue that it is in, or was in last."""
+PAUSED_BEFORE = 17
+"""How long its class had been paused at that port until then."""
+QUEUED_NS = 18
+"""How long it has been in queues of switches while their ports were not paused."""
+PAUSED_NS = 19
+"""How long while they were."""
+WIRE_NS = 20
+"""How long its bits have taken to leave ports."""
+DEPARTED = 21
+"""When it began to leave its host."""
+HOST_PAUSED_NS = 22
+"""How long its host's port was paused before that."""
+MOST_QUEUED_NS = 23
+"""The longest time in one queue, ..."""
+QUEUE_PORT = 24
+"""... and of which port that is."""
+MOST_PAUSED_NS = 25
+"""Likewise, of pauses."""
+PAUSE_PORT = 26
+SENT = 27
+"""For the owner: when it came to the queue of its host."""
+OWN_NS = 28
+"""For the owner: what came with it, and is of the same message, takes to leave."""
+SLOW_NS = 29
+"""What its bits have taken longer on links that had lost a part of their rate."""
+SLOW_PORT = 30
+"""Of the last such link."""
+
+FIELDS = 31
+"""Integers of a packet."""
+
 NOT_ECT, ECT, CE = 0, 1, 3
 
-_FIELDS = 16
+_FIELDS = FIELDS
 _NEXT = NEXT
 _NONE = -1
 

@@ -21,6 +21,7 @@ cdef class Port:
     cdef readonly bint is_host
     cdef readonly bint is_up
     cdef readonly long long rate_bps
+    cdef readonly long long nominal_bps
     cdef readonly long long free_ns
     cdef readonly long long queued_bytes
     cdef Packets packets
@@ -93,6 +94,7 @@ cdef class Port:
     cpdef int pick(self) except? -1
     @cython.locals(rate_bps="long long", work="long long")
     cpdef long long occupy(self, long long size_bytes, long long now_ns) except? -1
+    cpdef long long paused_so_far(self, int klass, long long now_ns) except? -1
     cpdef bint pauses(self) except -1
     cpdef int class_of(self, int dscp) except? -1
     cpdef bint is_paused(self, int klass) except -1

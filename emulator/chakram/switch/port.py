@@ -84,6 +84,7 @@ class Port:
         "name",
         "nearest",
         "node",
+        "nominal_bps",
         "number",
         "packets",
         "pause_classes",
@@ -139,6 +140,7 @@ class Port:
         self.node = node
         self.name = name
         self.rate_bps = rate_bps
+        self.nominal_bps = rate_bps
         self.peer = peer
         self.is_host = is_host
         self.is_up = True
@@ -332,6 +334,12 @@ class Port:
             self.paused &= ~bit
             self.paused_ns[klass] += now_ns - self.paused_since_ns[klass]
 
+    def paused_so_far(self, klass: int, now_ns: int) -> int:
+        """Return how long a class has rested in all."""
+        if self.paused >> klass & 1:
+            return self.paused_ns[klass] + now_ns - self.paused_since_ns[klass]
+        return self.paused_ns[klass]
+
     def pauses(self) -> bool:
         """Tell whether it pauses whoever sends to it, rather than lose packets."""
         return self.pause_classes != 0
@@ -351,10 +359,6 @@ class Port:
 
     def counted(self, now_ns: int) -> dict[str, list[int]]:
         """Return the counters, by what they count, each by class."""
-        paused_ns = list(self.paused_ns)
-        for klass in range(_CLASSES):
-            if self.paused >> klass & 1:
-                paused_ns[klass] += now_ns - self.paused_since_ns[klass]
         return {
             "received_packets": list(self.received_packets),
             "received_bytes": list(self.received_bytes),
@@ -367,7 +371,7 @@ class Port:
             "wred_drops": list(self.wred_drops),
             "pfc_received": list(self.pfc_received),
             "pfc_sent": list(self.pfc_sent),
-            "paused_ns": paused_ns,
+            "paused_ns": [self.paused_so_far(each, now_ns) for each in range(_CLASSES)],
             "queue_bytes": list(self.queue_bytes),
             "queue_packets": list(self.queue_packets),
             "peak_bytes": list(self.peak_bytes),

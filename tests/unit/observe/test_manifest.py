@@ -43,7 +43,7 @@ def _with(**changes: object) -> str:
 def test_manifest_comes_back(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     assert read_manifest(tmp_path) == MANIFEST
-    assert json.loads((tmp_path / "run.json").read_text())["schema_version"] == 1
+    assert json.loads((tmp_path / "run.json").read_text())["schema_version"] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
@@ -83,7 +83,7 @@ def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None
         (None, "holds no run.json"),
         ("{", "not JSON"),
         ("[]", "has no schema_version"),
-        ('{"schema_version": 2}', "has schema version 2, this Chakram reads 1"),
+        ('{"schema_version": 3}', "has schema version 3, this Chakram reads 2"),
         ('{"schema_version": 1, "run_id": "r"}', "lacks name, world, started_at"),
         (_with(clocks=[3]), "'clocks' is not what a run writes there"),
         (_with(clocks={"a": {"offset": 3}}), "'clocks' is not what a run writes"),

@@ -83,7 +83,7 @@ def test_a_preflight_is_shown_again(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"schema_version": 2}, "has schema version 2, this Chakram reads 1"),
+        ({"schema_version": 3}, "has schema version 3, this Chakram reads 2"),
         ({"pairs": [{}]}, "is not what a preflight writes"),
         ({"settings": {}}, "is not what a preflight writes"),
         ({"findings": 3}, "is not what a preflight writes"),

@@ -29,7 +29,7 @@ from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED, begin, files
 
 
-def test_a_run_becomes_ten_files(tmp_path: Path) -> None:
+def test_a_run_becomes_eleven_files(tmp_path: Path) -> None:
     directory = begin(tmp_path / "runs")
     for iteration in range(4):
         directory.add(small_rows(iteration))
@@ -40,6 +40,7 @@ def test_a_run_becomes_ten_files(tmp_path: Path) -> None:
         "experiment.yaml",
         "flows.parquet",
         "links.parquet",
+        "operations.parquet",
         "plan.json",
         "ports.parquet",
         "queue_pair_ends.parquet",
@@ -53,6 +54,7 @@ def test_a_run_becomes_ten_files(tmp_path: Path) -> None:
         "flows": 116,
         "collectives": 16,
         "ranks": 16,
+        "operations": 40,
         "links": 0,
         "queue_pairs": 0,
         "ports": 0,
@@ -81,7 +83,7 @@ def test_a_killed_run_is_readable_up_to_the_last_flush(tmp_path: Path) -> None:
 def test_many_flows_are_written_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_directory, "FLOWS_PER_PART", 50)
+    monkeypatch.setattr(run_directory, "ROWS_PER_PART", 50)
     directory = begin(tmp_path)
     for iteration in range(5):
         directory.add(small_rows(iteration))

@@ -122,7 +122,7 @@ def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
     directory.finish(ended=STARTED)
     for name in ("flows", "collectives", "ranks", "links"):
         metadata = pq.read_schema(directory.path / f"{name}.parquet").metadata
-        assert metadata[b"chakram.schema_version"] == b"1"
+        assert metadata[b"chakram.schema_version"] == b"2"
         assert metadata[b"chakram.run_id"] == b"r1"
         assert metadata[b"chakram.table"] == name.encode()
 

@@ -92,7 +92,7 @@ def alike(rows: Sequence[Operation], nranks: int = 2) -> list[RankProgram]:
 
 
 def alone(rows: Sequence[Operation], **kwargs: Any) -> Driven:
-    settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})
+    settings = RunSettings(**{"warmup": 0, "measured": 1, **kwargs})
     return Driven(alike(rows, nranks=1), settings=settings)
 
 

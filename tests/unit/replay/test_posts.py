@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import pytest
+
 from chakram.program.operations import POINT_TO_POINT
-from chakram.results.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
+from chakram.results.records import (
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+    COMPUTATION_FIELDS,
+    END_ACKNOWLEDGED,
+    END_RECEIVED,
+    ComputationRow,
+    rows_of,
+)
 from chakram.roce.events import SendCompleted
 from chakram.testing.plans import FlowRow, collective, compute, receive, send
-from tests.unit.replay.driven import Driven, alike, point_to_point
+from tests.unit.replay.driven import Driven, alike, alone, point_to_point
 
 
 def test_the_order_of_messages_is_that_of_collectives_and_steps() -> None:
@@ -127,6 +138,7 @@ def test_a_flow_says_all_that_the_queue_pair_knows() -> None:
             cause_kind=CAUSE_START,
             cause_rank=0,
             cause_number=0,
+            number=0,
         )
     ]
     (share,) = driven.shares()
@@ -146,3 +158,59 @@ def test_a_message_that_came_while_nobody_looked_releases_at_its_arrival() -> No
         (flow.ready_ns, flow.cause_kind, flow.generator_wait_ns)
         for flow in driven.flows()
     ] == [(1_000, CAUSE_OPERATION, 4_000), (1_200, CAUSE_MESSAGE, 3_800)]
+
+
+@pytest.mark.parametrize(
+    ("acked_ns", "from_1_ns", "from_2_ns", "expected"),
+    [
+        (50, 70, 60, (END_RECEIVED, 1)),
+        (90, 70, 60, (END_ACKNOWLEDGED, 2)),
+        (70, 60, 70, (END_RECEIVED, 2)),
+        (60, 70, 70, (END_RECEIVED, 1)),
+        (80, 5, 6, (END_ACKNOWLEDGED, 2)),
+    ],
+)
+def test_a_share_ends_with_what_happened_last_and_of_several_the_lowest(
+    acked_ns: int, from_1_ns: int, from_2_ns: int, expected: tuple[int, int]
+) -> None:
+    row = collective("all_gather", 10, algorithm="direct")
+    driven = Driven(alike([row], nranks=3))
+    driven.start(10)
+    posts = driven.posts()
+    events = [
+        (from_1_ns, lambda: driven.receive(1, 0, from_1_ns)),
+        (from_2_ns, lambda: driven.receive(2, 0, from_2_ns)),
+        (acked_ns - 1, lambda: driven.acknowledge(posts[0], acked_ns - 1)),
+        (acked_ns, lambda: driven.acknowledge(posts[1], acked_ns)),
+    ]
+    for _, event in sorted(events, key=lambda each: each[0], reverse=True):
+        event()
+    (share,) = driven.shares()
+    assert (share.end_kind, share.end_rank) == expected
+    assert share.end_ns == max(acked_ns, from_1_ns, from_2_ns)
+
+
+def test_computations_say_who_had_their_stream_and_what_made_them_ready() -> None:
+    rows = [compute(30), compute(40), compute(0, after=[1]), compute(5, after=[2])]
+    driven = alone(rows)
+    driven.start(10)
+    for now_ns in (40, 80, 85):
+        driven.replay.handle_timers(now_ns)
+    assert driven.replay.finished_ns == 85
+    found = list(rows_of(ComputationRow, driven.records.computations))
+    assert [each[COMPUTATION_FIELDS.index("operation") :] for each in found] == [
+        (0, 10, 10, 40, -1, -1),
+        (1, 10, 40, 80, -1, 0),
+        # What takes no time is left out: what came before it is the cause.
+        (3, 80, 80, 85, 1, -1),
+    ]
+
+
+def test_computations_of_warm_up_are_not_recorded() -> None:
+    driven = alone([compute(30)], warmup=1)
+    driven.start()
+    driven.replay.handle_timers(30)
+    assert not driven.records.computations
+    for now_ns in (30, 60):
+        driven.replay.handle_timers(now_ns)
+    assert len(driven.records.computations) == len(COMPUTATION_FIELDS)

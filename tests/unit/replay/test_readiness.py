@@ -68,3 +68,22 @@ def test_an_iteration_begins_anew() -> None:
         assert readiness.take() == 1
         readiness.done(1, start_ns + 9)
         assert (readiness.left, readiness.end_ns) == (0, start_ns + 9)
+
+
+def test_of_what_ends_at_one_time_the_first_in_the_program_releases() -> None:
+    for order in ((1, 2), (2, 1)):
+        readiness = Readiness([(), (), (), (1, 2), ()])
+        readiness.begin(0)
+        for index in order:
+            readiness.done(index, 10)
+        assert readiness.released_by[3] == 1
+
+
+def test_what_takes_no_time_releases_nothing_by_itself() -> None:
+    readiness = Readiness([(), (0,), (1,), (), (3,)])
+    readiness.begin(5)
+    readiness.done(0, 10)
+    readiness.done(1, 10, True)
+    assert (readiness.ready_ns[2], readiness.released_by[2]) == (10, 0)
+    readiness.done(3, 5, True)
+    assert (readiness.ready_ns[4], readiness.released_by[4]) == (5, NOTHING)

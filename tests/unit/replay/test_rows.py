@@ -3,8 +3,8 @@ from __future__ import annotations
 from chakram.replay.expansion import Expansion
 from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.rows import RowWriter
-from chakram.results.records import CAUSE_MESSAGE, RecordRows
-from chakram.roce.events import SendCompleted
+from chakram.results.records import CAUSE_MESSAGE, END_RECEIVED, RecordRows
+from chakram.roce.events import MessageParts, SendCompleted
 from chakram.testing.plans import (
     FlowRow,
     IterationRow,
@@ -50,8 +50,21 @@ def test_a_flow_is_what_the_queue_pair_and_the_schedule_say() -> None:
             cause_kind=CAUSE_MESSAGE,
             cause_rank=3,
             cause_number=65_537,
+            number=(1 << 32) + 65_538,
         )
     ]
+
+
+def test_a_flow_tells_its_parts_where_somebody_knows_them() -> None:
+    records = RecordRows()
+    parts = MessageParts()
+    names = FlowRow._fields[FlowRow._fields.index("departed_ns") :]
+    for value, name in enumerate(names, start=100):
+        setattr(parts, name, value)
+    event = SendCompleted(0, 0, 0, 0, 0, 1, 0, 0, None, 0, parts)
+    RowWriter(records, 0).flow(0, 64, Flow(operation(), 0, 0, 0, 0, 0), event, 0)
+    (row,) = flow_rows(records)
+    assert row[-len(names) :] == tuple(range(100, 100 + len(names)))
 
 
 def test_no_limit_of_the_rate_is_a_rate_of_nothing() -> None:
@@ -68,6 +81,8 @@ def test_a_share_is_what_became_of_the_operation() -> None:
     active.sent_bytes, active.received_bytes = 60, 70
     active.generator_wait_ns, active.retransmitted, active.ce = 8, 9, 10
     active.slip_ns, active.wrong = 11, 12
+    active.released_by = 4
+    active.end_kind, active.end_rank, active.end_number = END_RECEIVED, 8, 65_537
     RowWriter(records, 7).share(3, active)
     assert share_rows(records) == [
         ShareRow(
@@ -84,6 +99,10 @@ def test_a_share_is_what_became_of_the_operation() -> None:
             ce=10,
             slip_ns=11,
             wrong=12,
+            released_by=4,
+            end_kind=END_RECEIVED,
+            end_rank=8,
+            end_number=65_537,
         )
     ]
 

@@ -502,6 +502,8 @@ class Traffic(Kinds):
         self._flows[row + 19] = (
             self._shares[share + _RELEASED] if cause == _OPERATION else 0
         )
+        for place in range(row + 20, row + _FLOW):
+            self._flows[place] = _NONE
 
     # ---- events ----------------------------------------------------------------------
 

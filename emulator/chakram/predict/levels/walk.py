@@ -199,7 +199,7 @@ class RankWalk:
                 self._activity.change(0, 1, now_ns)
             self._begin(self, index, self._readiness.released_by[index], now_ns)
         elif self._durations_ns[index] == 0:
-            self._done(index, now_ns)
+            self._done(index, now_ns, takes_no_time=True)
         elif self._streams.take(
             self._stream_of[index], index, now_ns, self._preference[index]
         ):
@@ -216,8 +216,8 @@ class RankWalk:
             self._start_compute(following[0], now_ns)
         self._done(index, now_ns)
 
-    def _done(self, index: int, now_ns: int) -> None:
+    def _done(self, index: int, now_ns: int, *, takes_no_time: bool = False) -> None:
         """Release what waited for an operation; end the iteration after the last."""
-        self._readiness.done(index, now_ns)
+        self._readiness.done(index, now_ns, takes_no_time)
         if self._readiness.left == 0:
             self._end_iteration()

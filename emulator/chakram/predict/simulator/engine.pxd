@@ -6,6 +6,7 @@ from chakram.predict.simulator.events cimport Events
 from chakram.predict.simulator.wires cimport Wires
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
+from chakram.roce.events cimport MessageParts
 from chakram.roce.port cimport PortEngine
 from chakram.switch.packets cimport Packets
 from chakram.switch.port cimport Port
@@ -24,6 +25,18 @@ cdef int _ECN
 cdef int _FLOW
 cdef int _POSITION
 cdef int _SIZE
+cdef int _DEPARTED
+cdef int _SENT
+cdef int _OWN_NS
+cdef int _WIRE_NS
+cdef int _HOST_PAUSED_NS
+cdef int _PAUSED_NS
+cdef int _PAUSE_PORT
+cdef int _QUEUED_NS
+cdef int _QUEUE_PORT
+cdef int _SLOW_NS
+cdef int _SLOW_PORT
+cdef long long _BIT_NS
 cdef long long _EVENTS_PER_REPORT
 cdef long long _LAST_NS
 cdef int _SLOT_FIELDS
@@ -63,9 +76,11 @@ cdef class VirtualFabric(Wires):
     cdef bint _steps(self, long long limit) except -1
     @cython.locals(
         index="Py_ssize_t", packets=Packets, endpoint=Endpoint, engine=PortEngine,
-        burst=Burst, first=int, count=int, ce=int,
+        burst=Burst, first=int, count=int, ce=int, each="Py_ssize_t",
     )
     cdef _deliver(self, Py_ssize_t number, long long slot)
+    @cython.locals(packets=Packets)
+    cdef _tell(self, MessageParts parts, long long slot)
     cdef _forget(self, long long slot)
     @cython.locals(
         endpoint=Endpoint, engine=PortEngine, now_ns="long long", burst=Burst,
@@ -74,6 +89,7 @@ cdef class VirtualFabric(Wires):
     @cython.locals(
         path="Py_ssize_t", flow=int, packets=Packets, host=int, destination="long long",
         dscp=int, count=int, each=int, first=int, slot="long long",
+        own_bytes="long long", rate_bps="long long", port=Port, parts=MessageParts,
     )
     cdef _put(self, Py_ssize_t index, Burst burst)
     cdef Py_ssize_t _find_path(

@@ -26,14 +26,26 @@ from chakram.switch.outcomes import QUEUED
 from chakram.switch.packets import (
     CE,
     COUNT,
+    DEPARTED,
     DESTINATION,
     DSCP,
     ECN,
     ECT,
+    FIELDS,
     FLOW,
+    HOST_PAUSED_NS,
     NOT_ECT,
+    OWN_NS,
+    PAUSE_PORT,
+    PAUSED_NS,
     POSITION,
+    QUEUE_PORT,
+    QUEUED_NS,
+    SENT,
     SIZE,
+    SLOW_NS,
+    SLOW_PORT,
+    WIRE_NS,
 )
 from chakram.units import LAST_INSTANT_NS
 
@@ -42,6 +54,8 @@ if TYPE_CHECKING:
 
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.burst import Burst
+    from chakram.roce.events import MessageParts
+    from chakram.switch.fault_schedule import FaultSchedule
     from chakram.switch.model import SwitchModel
 
     Route = Callable[[int, int, int], tuple[int, int, int]]
@@ -55,9 +69,14 @@ _QUEUED = QUEUED
 _CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
 _COUNT, _DESTINATION, _DSCP, _ECN = COUNT, DESTINATION, DSCP, ECN
 _FLOW, _POSITION, _SIZE = FLOW, POSITION, SIZE
+_DEPARTED, _SENT, _OWN_NS, _WIRE_NS = DEPARTED, SENT, OWN_NS, WIRE_NS
+_HOST_PAUSED_NS, _PAUSED_NS, _PAUSE_PORT = HOST_PAUSED_NS, PAUSED_NS, PAUSE_PORT
+_QUEUED_NS, _QUEUE_PORT = QUEUED_NS, QUEUE_PORT
+_SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
+_BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
 _LAST_NS = LAST_INSTANT_NS
-_SLOT_FIELDS = 16
+_SLOT_FIELDS = FIELDS
 # Kinds of events beside those of wires.
 _WAKE, _LOCAL = FIRST_OWN_KIND, FIRST_OWN_KIND + 1
 _KIND_BITS = KIND_BITS
@@ -76,6 +95,7 @@ class VirtualFabric(Wires):
         dscps: Of data, of answers and of congestion notifications.
         is_marked: Whether packets are capable of ECN.
         whole_bursts: Whether bursts cross links as one.
+        faults: See ``Wires``.
 
     Attributes:
         events: How many there were.
@@ -117,8 +137,9 @@ class VirtualFabric(Wires):
         dscps: tuple[int, int, int],
         is_marked: bool = False,
         whole_bursts: bool = False,
+        faults: FaultSchedule | None = None,
     ) -> None:
-        super().__init__(model=model, delays_ns=delays_ns)
+        super().__init__(model=model, delays_ns=delays_ns, faults=faults)
         self.events = 0
         self._endpoints = endpoints
         self._hosts = list(hosts)
@@ -159,6 +180,8 @@ class VirtualFabric(Wires):
         for index, endpoint in enumerate(self._endpoints):
             endpoint.arm(start_ns)
             self._wake(index)
+        if self._timed:
+            self._settle()
         report_at = _EVENTS_PER_REPORT
         while self._unfinished and not self._has_failed:
             if not self._steps(_EVENTS_PER_REPORT):
@@ -212,11 +235,39 @@ class VirtualFabric(Wires):
         count = packets.cells[slot + _COUNT]
         ce = 0
         # A mark on an answer means nothing to anybody.
-        if packets.cells[slot + _ECN] == _CE and burst.kind == _DATA:
-            ce = count
+        if burst.kind == _DATA:
+            if packets.cells[slot + _ECN] == _CE:
+                ce = count
+            if burst.parts_of is not None:
+                for each in range(first, first + count):
+                    self._tell(burst.parts_of[each], slot)
+            elif (
+                burst.parts is not None
+                and burst.packet_index + first + count == burst.message_packets
+            ):
+                self._tell(burst.parts, slot)
         self._forget(slot)
         endpoint.engine.receive_burst(burst, self.now_ns, first, count, ce)
         self._drive(index)
+
+    def _tell(self, parts: MessageParts, slot: int) -> None:
+        """Note how the last packet of a message has come, unless one was taken."""
+        if parts.received_ns >= 0:
+            return
+        packets = self._packets
+        parts.sent_ns = packets.cells[slot + _SENT]
+        parts.departed_ns = packets.cells[slot + _DEPARTED]
+        parts.host_pause_ns = packets.cells[slot + _HOST_PAUSED_NS]
+        parts.host_own_ns = packets.cells[slot + _OWN_NS]
+        parts.queue_ns = packets.cells[slot + _QUEUED_NS]
+        parts.switch_pause_ns = packets.cells[slot + _PAUSED_NS]
+        parts.serialise_ns = packets.cells[slot + _WIRE_NS]
+        parts.slow_ns = packets.cells[slot + _SLOW_NS]
+        parts.slow_port = packets.cells[slot + _SLOW_PORT] if parts.slow_ns else -1
+        parts.queue_port = packets.cells[slot + _QUEUE_PORT] if parts.queue_ns else -1
+        parts.pause_port = (
+            packets.cells[slot + _PAUSE_PORT] if parts.switch_pause_ns else -1
+        )
 
     def _forget(self, slot: int) -> None:
         self._bursts[slot // _SLOT_FIELDS] = None
@@ -255,6 +306,11 @@ class VirtualFabric(Wires):
             path = self._find_path(index, burst, key)
         flow = self._flows[path]
         if flow < 0:
+            for parts in burst.parts_of or (burst.parts,):
+                if parts is not None and parts.received_ns < 0:
+                    parts.sent_ns = parts.departed_ns = self.now_ns
+                    parts.queue_ns = parts.switch_pause_ns = parts.serialise_ns = 0
+                    parts.slow_ns = 0
             self._local.append((self._receivers[path], burst))
             place = len(self._local) - 1
             self._events.add(self.now_ns, place << _KIND_BITS | _LOCAL)
@@ -270,6 +326,9 @@ class VirtualFabric(Wires):
         count = burst.count
         each = count if self._whole_bursts else 1
         first = 0
+        own_bytes = 0
+        port = self._ports[host]
+        rate_bps = port.rate_bps
         while first < count:
             slot = packets.take()
             packets.cells[slot + _SIZE] = (
@@ -281,6 +340,10 @@ class VirtualFabric(Wires):
             packets.cells[slot + _ECN] = self._ecn
             packets.cells[slot + _POSITION] = first
             packets.cells[slot + _COUNT] = each
+            packets.cells[slot + _SENT] = self.now_ns
+            if burst.parts is not None and rate_bps > 0:
+                packets.cells[slot + _OWN_NS] = own_bytes * _BIT_NS // rate_bps
+                own_bytes += packets.cells[slot + _SIZE]
             while slot // _SLOT_FIELDS >= len(self._bursts):
                 self._bursts.append(None)
             self._bursts[slot // _SLOT_FIELDS] = burst
@@ -331,6 +394,8 @@ class VirtualFabric(Wires):
         is_held = self._ports[number].is_paused(self._data_class[index])
         if is_held != self._is_held[index]:
             self._is_held[index] = is_held
+            if is_held:
+                self._endpoints[index].engine.rest(self.now_ns)
             if not is_held:
                 # That nothing left meanwhile was not for lack of time.
                 self._endpoints[index].engine.resume(self.now_ns)

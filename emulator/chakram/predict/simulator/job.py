@@ -21,6 +21,7 @@ from chakram.results.counters import INJECTED
 from chakram.results.records import RecordRows
 from chakram.results.statistics import FAULT_COUNTERS
 from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.outcomes import DROP_REASONS
 from chakram.switch.profiles import Switching
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         RunSettings,
     )
     from chakram.plan.transport import TransportPlan
+    from chakram.switch.faults import LinkFault
 
 __all__ = ["SimulationResult", "simulate_plan"]
 
@@ -57,9 +59,11 @@ class SimulationResult:
         marked_packets: Packets marked "congestion experienced", likewise.
         dropped: Packets that were dropped, by reason; a burst that crosses links as one
             counts as one.
+        drops: Packets dropped at a port, where some were.
         pauses: By port how long it was paused, in ns, the sum of its classes.
         cycle: Ports that depend on one another in a circle, where ports may be paused:
             there pauses can wait for one another for ever.
+        down_ns: By port how long faults had its link down, where they had.
         burst_packets: Packets that crossed a link as one, at most.
         hops: How many packets, or bursts that cross links as one, have left a port.
         events: How many events were simulated.
@@ -72,8 +76,10 @@ class SimulationResult:
     link_bytes: dict[str, int]
     marked_packets: dict[str, int]
     dropped: dict[str, int]
+    drops: dict[str, int]
     pauses: dict[str, int]
     cycle: tuple[str, ...]
+    down_ns: dict[str, int]
     burst_packets: int
     hops: int
     events: int
@@ -90,6 +96,7 @@ def simulate_plan(
     measured: int | None = None,
     burst_packets: int | None = None,
     switching: Switching | None = None,
+    faults: Sequence[LinkFault] = (),
     report: Callable[[int], None] | None = None,
 ) -> SimulationResult:
     """Run *plan* over *topology* in virtual time, from time 0.
@@ -103,6 +110,7 @@ def simulate_plan(
         burst_packets: Packets that cross a link as one, 1 being exact; None: hosts send
             as many at once as the plan says, which cross links one by one but in labs
             and in large jobs, see ``chakram.predict.simulator.bursts``.
+        faults: What happens to links, by the number of a port in ``port_names``.
         switching: How packets cross the fabric; None: one by one, through a queue per
             port that its link limits, on paths that are drawn with the seed of the
             plan.
@@ -157,6 +165,7 @@ def simulate_plan(
         dscps=(transport.dscp_data, transport.dscp_ack, transport.dscp_cnp),
         is_marked=bool(transport.ecn),
         whole_bursts=whole_bursts,
+        faults=FaultSchedule(switches.model, faults) if faults else None,
     )
     complete = fabric.run(start_ns=0, report=report)
     if not complete:
@@ -178,8 +187,10 @@ def simulate_plan(
             for port in switches.model.ports()
         },
         dropped=_dropped(switches, fabric.now_ns),
-        pauses=_pauses(switches, fabric.now_ns),
         cycle=switches.buffer_cycle(),
+        drops=_at_ports(switches, "drop_packets", fabric.now_ns),
+        pauses=_at_ports(switches, "paused_ns", fabric.now_ns),
+        down_ns=_down(switches, faults, fabric.now_ns),
         burst_packets=burst_packets if whole_bursts else 1,
         events=fabric.events,
         hops=fabric.hops,
@@ -198,13 +209,27 @@ def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
     return totals
 
 
-def _pauses(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
-    """Return by port how long its classes were paused in all, where they were."""
-    paused = {
-        port.name: sum(port.counted(now_ns)["paused_ns"])
-        for port in switches.model.ports()
+def _down(
+    switches: SwitchFabric, faults: Sequence[LinkFault], now_ns: int
+) -> dict[str, int]:
+    """Return by port how long faults had its link down; of a flap, half its time."""
+    down_ns: dict[str, int] = {}
+    for fault in faults:
+        if fault.kind in ("down", "flap") and fault.at_ns < now_ns:
+            time_ns = min(fault.until_ns, now_ns) - fault.at_ns
+            port = switches.model.port(fault.port)
+            for end in (port, switches.model.port(port.peer)):
+                share_ns = time_ns if fault.kind == "down" else time_ns // 2
+                down_ns[end.name] = down_ns.get(end.name, 0) + share_ns
+    return down_ns
+
+
+def _at_ports(switches: SwitchFabric, counter: str, now_ns: int) -> dict[str, int]:
+    """Return by port what it has counted for all classes, where that is not 0."""
+    found = {
+        port.name: sum(port.counted(now_ns)[counter]) for port in switches.model.ports()
     }
-    return {name: time_ns for name, time_ns in paused.items() if time_ns}
+    return {name: count for name, count in found.items() if count}
 
 
 def _queue_pair_rows(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chakram.switch.port import Port
     from chakram.switch.profiles import Profile
 
-__all__ = ["FlowRoutes", "SwitchFabric"]
+__all__ = ["FlowRoutes", "SwitchFabric", "port_names"]
 
 _JITTER_NS = 30_000
 """What a host of a lab may be late by: a process that sleeps is woken up to some 50 us
@@ -54,11 +54,7 @@ class SwitchFabric:
         self, topology: Topology, profile: Profile, *, ecn: bool, seed: int
     ) -> None:
         self._topology = topology
-        links: list[tuple[str, Link]] = [
-            (node, link)
-            for node in (*topology.switches, *topology.hosts)
-            for link in topology.links_of(node)
-        ]
+        links = _ends(topology)
         self.ends: list[PortRef] = [link.end_at(node) for node, link in links]
         self.delays_ns = [link.delay_ns for _, link in links]
         self._number_of = {end: number for number, end in enumerate(self.ends)}
@@ -157,6 +153,20 @@ class SwitchFabric:
             jitter_ns=_JITTER_NS if node in self._topology.hosts else 0,
             peer=self._number_of[link.other_end(node)],
         )
+
+
+def _ends(topology: Topology) -> list[tuple[str, Link]]:
+    """Return the ends of links in the order of the ports of a model."""
+    return [
+        (node, link)
+        for node in (*topology.switches, *topology.hosts)
+        for link in topology.links_of(node)
+    ]
+
+
+def port_names(topology: Topology) -> list[str]:
+    """Return the names of the ports of a model, by their number."""
+    return [str(link.end_at(node)) for node, link in _ends(topology)]
 
 
 class FlowRoutes:

@@ -38,6 +38,7 @@ cdef class Wires:
     cdef long long[::1] _links
     cdef dict _pauses
     cdef bint _timed
+    cdef object _faults
     cdef long long _model_ns
 
     cdef _deliver(self, Py_ssize_t number, long long slot)

@@ -26,6 +26,7 @@ from chakram.units import LAST_INSTANT_NS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.switch.fault_schedule import FaultSchedule
     from chakram.switch.model import SwitchModel
     from chakram.switch.packets import Packets
     from chakram.switch.port import Port
@@ -64,6 +65,7 @@ class Wires:
     Args:
         model: The switches, and their hosts.
         delays_ns: Of each port of the model the propagation delay of its link.
+        faults: What happens to links; None: nothing does.
 
     Attributes:
         now_ns: The time of the last event.
@@ -73,6 +75,7 @@ class Wires:
     __slots__ = (
         "_delays_ns",
         "_events",
+        "_faults",
         "_links",
         "_model",
         "_model_ns",
@@ -84,7 +87,13 @@ class Wires:
         "now_ns",
     )
 
-    def __init__(self, *, model: SwitchModel, delays_ns: Sequence[int]) -> None:
+    def __init__(
+        self,
+        *,
+        model: SwitchModel,
+        delays_ns: Sequence[int],
+        faults: FaultSchedule | None = None,
+    ) -> None:
         self.now_ns = 0
         self.hops = 0
         self._model = model
@@ -96,7 +105,8 @@ class Wires:
         # Pause frames under way.
         self._pauses: dict[int, tuple[int, int, int]] = {}
         # Whether anything but packets ever happens in the model.
-        self._timed = any(port.pauses() for port in self._ports)
+        self._faults = faults
+        self._timed = faults is not None or any(port.pauses() for port in self._ports)
         self._model_ns = NEVER
 
     # What whoever makes something of it adds.
@@ -216,6 +226,8 @@ class Wires:
             self._lose_link(number)
             self._kick(number)
         next_ns = model.next_ns()
+        if self._faults is not None:
+            next_ns = min(next_ns, self._faults.next_ns())
         if next_ns < self._model_ns:
             self._model_ns = next_ns
             self._events.add(next_ns, _MODEL)
@@ -231,6 +243,9 @@ class Wires:
         self._model_ns = _NEVER
         for number in self._model.advance(self.now_ns):
             self._look_at(number)
+        if self._faults is not None:
+            for number in self._faults.advance(self.now_ns):
+                self._look_at(number)
 
     def _lose_link(self, number: int) -> None:
         """Drop what is on the link of a port that went down."""

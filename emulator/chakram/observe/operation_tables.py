@@ -1,0 +1,194 @@
+"""Rows of operations: when each rank's were ready, began and ended, and why then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.observe.tables import OPERATIONS, in_order, int64, known_numbers, names_of
+from chakram.program.columns import COMPUTE
+from chakram.results.records import COMPUTATION_FIELDS, SHARE_FIELDS
+from chakram.results.resolve import columns
+from chakram.trace.short_columns import NO_VALUE
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Sequence
+
+    from chakram.plan.plan import Plan
+    from chakram.program.columns import OperationColumns
+    from chakram.results.records import RecordRows
+    from chakram.results.resolve import OperationTable
+
+__all__ = ["OperationTables", "nominal_times"]
+
+_KINDS = ("compute", "collective", "send", "receive")
+_END_CAUSES = ("start", "received", "acknowledged")
+_NUMBERS = ("iteration", "rank", "operation", "ready_ns", "start_ns", "end_ns")
+
+
+class OperationTables:
+    """Turns rows of shares and computations into a table, column by column.
+
+    Args:
+        plan: That the rows were recorded under.
+        operations: Of it.
+        warmup: Iterations that are not measured.
+        offsets_ns: By rank number, what to add to the times of its clock.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        operations: OperationTable,
+        *,
+        warmup: int,
+        offsets_ns: Sequence[int] = (),
+    ) -> None:
+        self._warmup = warmup
+        self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
+        self._jobs = names_of([job for job, _ in operations.ranks])
+        self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
+        self._first = int64(operations.first)
+        self._identity_of = pc.if_else(
+            pc.greater_equal(int64(operations.identity_of), 0),
+            int64(operations.identity_of),
+            None,
+        )
+        found = operations.identities
+        self._groups = names_of([identity.key.group for identity in found])
+        self._ks = pa.array([identity.key.k for identity in found], pa.int32())
+        self._end_causes = names_of(_END_CAUSES)
+        # Ranks that do the same share their columns: what these say is kept once.
+        programs = [rank.program for rank in plan.ranks()]
+        keys = [(each.job, id(each.columns)) for each in programs]
+        weights = Counter(keys)
+        distinct = dict(zip(keys, (each.columns for each in programs), strict=True))
+        of_all = list(distinct.values())
+        ends = accumulate(map(len, of_all), initial=0)
+        place_of = dict(zip(distinct, ends, strict=False))
+        self._place = pa.array([place_of[key] for key in keys], pa.int64())
+        self._lengths = pa.array([len(each.columns) for each in programs], pa.int64())
+        kinds = [kind for each in of_all for kind in each.kinds]
+        self._kind = pc.take(names_of(_KINDS), pa.array(kinds, pa.int32()))
+        self._name = names_of(
+            [each.name(row) for each in of_all for row in _rows(each)]
+        )
+        self._stream = pa.array(
+            [
+                None
+                if each.kinds[row] != COMPUTE or each.details[row] == NO_VALUE
+                else each.details[row]
+                for each in of_all
+                for row in _rows(each)
+            ],
+            pa.int64(),
+        )
+        self._nominal = pa.array(
+            nominal_times(
+                [(key[0], each, weights[key]) for key, each in distinct.items()]
+            ),
+            pa.int64(),
+        )
+
+    def table(self, rows: RecordRows) -> pa.Table:
+        """Return the table of the shares, checked by the joiner, and computations.
+
+        Raises:
+            ValueError: If a row does not belong to the plan.
+        """
+        return pa.concat_tables(
+            [
+                self._table(rows.computations, COMPUTATION_FIELDS),
+                self._table(rows.shares, SHARE_FIELDS),
+            ]
+        )
+
+    def _table(self, rows: array[int], fields: Sequence[str]) -> pa.Table:
+        raw = {name: int64(column) for name, column in columns(rows, fields).items()}
+        made = {name: raw[name] for name in _NUMBERS}
+        rank, operation = raw["rank"], raw["operation"]
+        inside = pc.and_(
+            pc.greater_equal(operation, 0),
+            pc.less(operation, pc.take(self._lengths, rank)),
+        )
+        if not pc.all(inside).as_py() and len(rank):
+            raise ValueError("a row names an operation that its rank does not have")
+        place = pc.add(pc.take(self._place, rank), operation)
+        identity = pc.take(
+            self._identity_of, pc.add(pc.take(self._first, rank), operation)
+        )
+        if self._offsets_ns is not None:
+            offset_ns = pc.take(self._offsets_ns, rank)
+            for name in ("ready_ns", "start_ns", "end_ns"):
+                made[name] = pc.add(raw[name], offset_ns)
+        nothing = pa.nulls(len(rank), pa.int64())
+        known = known_numbers(raw, set(fields) - set(_NUMBERS))
+        return in_order(
+            made
+            | {
+                "measured": pc.greater_equal(raw["iteration"], self._warmup),
+                "job": pc.take(self._jobs, rank),
+                "rank": pc.take(self._ranks, rank),
+                "kind": pc.take(self._kind, place),
+                "name": pc.take(self._name, place),
+                "group": pc.take(self._groups, identity),
+                "k": pc.take(self._ks, identity),
+                "stream": pc.take(self._stream, place),
+                "nominal_ns": pc.take(self._nominal, place),
+                "cause_number": known["released_by"],
+                "held_by": known.get("held_by", nothing),
+                "end_cause": pc.take(self._end_causes, known.get("end_kind", nothing)),
+                "end_rank": pc.take(self._ranks, known.get("end_rank", nothing)),
+                "end_number": known.get("end_number", nothing),
+            },
+            OPERATIONS,
+        )
+
+
+def _rows(each: OperationColumns) -> range:
+    return range(len(each))
+
+
+def nominal_times(
+    programs: Iterable[tuple[str, OperationColumns, int]],
+) -> list[int | None]:
+    """Return what the operations of programs take if their rank is none of the slow.
+
+    That is the duration of a computation, or the median over the ranks of its job that
+    have one of that name at that place, if it is less; None of what communicates.
+
+    Args:
+        programs: Job, operations, and how many ranks have these.
+    """
+    own = list(programs)
+    durations: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
+    for job, each, weight in own:
+        for row in each.rows_of(COMPUTE):
+            key = (job, row, each.name(row))
+            durations.setdefault(key, []).append((each.amounts[row], weight))
+    medians = {key: _low_median(found) for key, found in durations.items()}
+    times: list[int | None] = []
+    for job, each, _ in own:
+        times += [
+            min(each.amounts[row], medians[job, row, each.name(row)])
+            if kind == COMPUTE
+            else None
+            for row, kind in enumerate(each.kinds)
+        ]
+    return times
+
+
+def _low_median(found: list[tuple[int, int]]) -> int:
+    """Return the median of values with weights; the lower of two."""
+    half = sum(weight for _, weight in found)
+    passed = 0
+    for value, weight in sorted(found):
+        passed += weight
+        if 2 * passed >= half:
+            return value
+    return 0

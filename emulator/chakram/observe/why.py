@@ -1,0 +1,281 @@
+"""Why a run took as long as it did: critical paths and causes from its directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.errors import InputError
+from chakram.observe.manifest import SIMULATE
+from chakram.results.causes import Surroundings, explain
+from chakram.results.critical_path import Message, Operation, critical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chakram.observe.run_results import RunResults
+    from chakram.results.causes import Why
+    from chakram.results.critical_path import Path, Piece
+
+__all__ = ["IterationRecords", "paths_of", "surroundings_of", "why_document", "why_of"]
+
+_MESSAGE_COLUMNS = list(Message._fields)
+_NS_PER_US = 1_000
+
+
+class IterationRecords:
+    """The records of one job in one iteration, as tables; see ``critical_path``.
+
+    Args:
+        operations: Rows of ``operations``.
+        flows: Rows of ``flows``.
+        ranks: Rows of ``ranks``.
+        is_virtual: Whether time was virtual.
+    """
+
+    def __init__(
+        self,
+        operations: pa.Table,
+        flows: pa.Table,
+        ranks: pa.Table,
+        *,
+        is_virtual: bool,
+    ) -> None:
+        self.is_virtual = is_virtual
+        self._operations = [
+            Operation._make(row)
+            for row in zip(
+                *(operations[name].to_pylist() for name in Operation._fields),
+                strict=True,
+            )
+        ]
+        self._by_number = {
+            (each.rank, each.operation): each for each in self._operations
+        }
+        self._by_share = {
+            (each.rank, each.group, each.k): each
+            for each in self._operations
+            if each.group is not None
+        }
+        self._flows = flows.combine_chunks()
+        keys = (
+            flows[name].to_pylist() for name in ("group", "k", "src", "dst", "number")
+        )
+        self._row_of = {key: row for row, key in enumerate(zip(*keys, strict=True))}
+        self._starts_ns = dict(
+            zip(ranks["rank"].to_pylist(), ranks["start_ns"].to_pylist(), strict=True)
+        )
+
+    def last(self) -> Operation | None:
+        """Return the operation that ended last, of the lowest rank; None: no one."""
+        return max(
+            self._operations,
+            key=lambda each: (each.end_ns, -each.rank, -each.operation),
+            default=None,
+        )
+
+    def last_of(self, name: str) -> Operation | None:
+        """Return the share of a collective that ended last; its name, or group#k."""
+        return max(
+            (
+                each
+                for each in self._operations
+                if name in (each.name, f"{each.group}#{each.k}")
+            ),
+            key=lambda each: (each.end_ns, -each.rank),
+            default=None,
+        )
+
+    def start_ns(self, rank: int) -> int | None:
+        """Return when the iteration of a rank started."""
+        return self._starts_ns.get(rank)
+
+    def first_start_ns(self) -> int:
+        """Return when that of any did."""
+        return min(self._starts_ns.values(), default=0)
+
+    def operation(self, rank: int, number: int) -> Operation | None:
+        """Return an operation of a rank by its number in the program."""
+        return self._by_number.get((rank, number))
+
+    def share(self, rank: int, group: str, k: int) -> Operation | None:
+        """Return what a rank did of a collective, or as one end of a message."""
+        return self._by_share.get((rank, group, k))
+
+    def message(
+        self, group: str, k: int, src: int, dst: int, number: int
+    ) -> Message | None:
+        """Return a message of a collective by its number between two ranks."""
+        row = self._row_of.get((group, k, src, dst, number))
+        if row is None:
+            return None
+        return Message._make(
+            self._flows[name][row].as_py() for name in _MESSAGE_COLUMNS
+        )
+
+    def messages(self) -> Iterator[Message]:
+        """Yield all messages."""
+        columns = (self._flows[name].to_pylist() for name in _MESSAGE_COLUMNS)
+        yield from map(Message._make, zip(*columns, strict=True))
+
+
+def iterations_of(
+    results: RunResults, job: str | None = None
+) -> Iterator[tuple[str, int, IterationRecords]]:
+    """Yield job, iteration and records of every measured iteration.
+
+    Raises:
+        InputError: If the run has no records of why things happened when they did.
+    """
+    operations = results.table("operations").filter(pc.field("measured"))
+    flows = results.table("flows")
+    ends = operations.filter(pc.field("kind") != "compute")["end_cause"]
+    if not operations.num_rows or (len(ends) and ends.null_count == len(ends)):
+        raise InputError(
+            str(results.path),
+            "has no records of operations",
+            "they are there of runs, and of simulations of packets, by this version; "
+            "run it again",
+        )
+    if "path" not in flows.column_names:
+        flows = flows.append_column("path", pa.nulls(flows.num_rows, pa.string()))
+    flows = flows.filter(pc.field("measured"))
+    ranks = results.table("ranks")
+    kinds = operations.select(["job", "iteration"]).group_by(["job", "iteration"])
+    for row in sorted(
+        kinds.aggregate([]).to_pylist(), key=lambda row: (row["job"], row["iteration"])
+    ):
+        if job not in (None, row["job"]):
+            continue
+        own = (pc.field("job") == row["job"]) & (
+            pc.field("iteration") == row["iteration"]
+        )
+        yield (
+            row["job"],
+            row["iteration"],
+            IterationRecords(
+                operations.filter(own),
+                flows.filter(own),
+                ranks.filter(own),
+                is_virtual=results.manifest.world == SIMULATE,
+            ),
+        )
+
+
+def paths_of(
+    results: RunResults, *, until: str | None = None, job: str | None = None
+) -> Iterator[Path]:
+    """Yield the critical path of every measured iteration of every job.
+
+    Args:
+        results: Of the run.
+        until: A collective, by its name or as group#k, at whose end paths end; None:
+            at that of the iteration.
+        job: Of this job alone.
+
+    Raises:
+        InputError: If the run has no such records, or no such collective.
+    """
+    found = False
+    for name, iteration, records in iterations_of(results, job):
+        last = records.last() if until is None else records.last_of(until)
+        if last is not None:
+            found = True
+            yield critical_path(records, job=name, iteration=iteration, last=last)
+    if not found:
+        raise InputError(
+            str(results.path),
+            f"has no operation {until!r}" if until else "has no measured iteration",
+            "names are those of collectives in `chakram show`, or e.g. world#3: "
+            "collective 3 of that group",
+        )
+
+
+def surroundings_of(results: RunResults) -> Surroundings:
+    """Return what a run had around its messages."""
+    flows = results.table("flows")
+    slow: list[str] = []
+    if "slow_port" in flows.column_names:
+        slow = pc.unique(flows["slow_port"]).drop_null().to_pylist()
+    transport = results.message_transport()
+    if transport is None:
+        return Surroundings()
+    least_ns: dict[tuple[int, int, int], int] = {}
+    if results.manifest.world != SIMULATE:
+        least_ns = _least_network(flows)
+    return Surroundings(
+        links=results.links(),
+        slow_ports=frozenset(slow),
+        hosts={rank: port.host for (_, rank), port in transport.ports.items()},
+        rates_bps={rank: port.rate_bps for (_, rank), port in transport.ports.items()},
+        overhead_bytes=transport.overhead_bytes,
+        path_mtu=transport.path_mtu,
+        least_network_ns=least_ns,
+    )
+
+
+def _least_network(flows: pa.Table) -> dict[tuple[int, int, int], int]:
+    """Return the shortest time from departure to acknowledgement, likewise."""
+    names = ["src", "dst", "bytes"]
+    times = flows.select(names).append_column(
+        "time_ns", pc.subtract(flows["last_acked_ns"], flows["departed_ns"])
+    )
+    least = times.group_by(names).aggregate([("time_ns", "min")]).to_pylist()
+    return {
+        (row["src"], row["dst"], row["bytes"]): row["time_ns_min"]
+        for row in least
+        if row["time_ns_min"] is not None
+    }
+
+
+def why_of(
+    results: RunResults, *, until: str | None = None, job: str | None = None
+) -> Why:
+    """Return where the time of a run's measured iterations went.
+
+    Raises:
+        InputError: See ``paths_of``.
+    """
+    return explain(paths_of(results, until=until, job=job), surroundings_of(results))
+
+
+def why_document(why: Why) -> dict[str, Any]:
+    """Return what ``chakram why --json`` prints."""
+    first = why.first
+    return {
+        "iterations": why.iterations,
+        "mean_iteration_ns": why.time_ns // why.iterations if why.iterations else 0,
+        "time_ns": why.time_ns,
+        "lost_ns": why.lost_ns,
+        "unknown_share": why.unknown_share,
+        "first": None if first is None else _cause(first),
+        "causes": [_cause(each) for each in why.causes],
+        "parts_ns": {str(part): time_ns for part, time_ns in why.parts_ns.items()},
+        "lost_by_rank_ns": {str(rank): time_ns for rank, time_ns in why.by_rank},
+        "lost_by_collective_ns": dict(why.by_collective),
+        "path": [] if why.path is None else [_piece(each) for each in why.path.pieces],
+    }
+
+
+def _cause(cause: Any) -> dict[str, Any]:
+    return {
+        "cause": cause.cause,
+        "place": cause.place,
+        "lost_ns": cause.lost_ns,
+        "share": cause.share,
+    }
+
+
+def _piece(piece: Piece) -> dict[str, Any]:
+    message, operation = piece.message, piece.operation
+    return {
+        "part": str(piece.part),
+        "rank": piece.rank,
+        "start_ns": piece.start_ns,
+        "end_ns": piece.end_ns,
+        "operation": None if operation is None else operation.name,
+        "peer": None if message is None else message.dst,
+        "number": None if message is None else message.number,
+    }

@@ -1,0 +1,102 @@
+"""Simulations of plans into run directories, and why they took as long as they did."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from chakram.controller.simulated import ended
+from chakram.observe.manifest import RunManifest
+from chakram.observe.message_columns import MessageColumns
+from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import RunResults, open_run
+from chakram.observe.why import iterations_of
+from chakram.predict.routing import Ways
+from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.switch_fabric import port_names
+from chakram.results.critical_path import Part, critical_path, message_parts
+from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.profiles import Switching
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chakram.fabric.topology import Topology
+    from chakram.plan.plan import Plan
+    from chakram.switch.faults import LinkFault
+
+STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+
+
+def simulated_run(
+    parent: Path,
+    plan: Plan,
+    topology: Topology,
+    *,
+    switching: Switching | None = None,
+    faults: Sequence[LinkFault] = (),
+    seed: int = 1,
+    burst_packets: int | None = None,
+) -> RunResults:
+    """Simulate *plan* as ``chakram simulate`` does."""
+    how = switching or Switching(ecmp=DrawnPaths(seed=seed))
+    chosen = plan.agents[0].settings
+    manifest = RunManifest(
+        run_id="r1",
+        name="explained",
+        world="simulate",
+        started_at=STARTED.isoformat(),
+        warmup=chosen.warmup,
+        measured=chosen.measured,
+    )
+    directory = RunDirectory.create(parent, manifest=manifest, started=STARTED)
+    directory.begin(plan, ports=port_names(topology))
+    result = simulate_plan(
+        plan,
+        topology,
+        rng=random.Random(seed),
+        switching=how,
+        faults=faults,
+        burst_packets=burst_packets,
+    )
+    directory.add(result.records)
+    ends = [end for link in topology.links for end in (link.a, link.b)]
+    ended(
+        directory,
+        topology,
+        [result.link_bytes[str(end)] for end in ends],
+        counted={
+            "drops": result.drops,
+            "marked": result.marked_packets,
+            "paused_ns": result.pauses,
+            "down_ns": result.down_ns,
+        },
+        messages=MessageColumns(None, Ways(plan, topology, how.ecmp)),
+    )
+    return open_run(directory.path)
+
+
+def assert_exact(results: RunResults) -> int:
+    """Hold all parts to the times that they are parts of; return how many messages."""
+    count = 0
+    for job, iteration, records in iterations_of(results):
+        for message in records.messages():
+            count += 1
+            parts = message_parts(message, is_virtual=True)
+            assert min(time_ns for _, time_ns in parts) >= 0
+            assert Part.UNKNOWN not in dict(parts)
+            assert message.received_ns is not None
+            total_ns = sum(time_ns for _, time_ns in parts)
+            assert total_ns == message.received_ns - message.ready_ns
+        path = critical_path(records, job=job, iteration=iteration)
+        last = records.last()
+        assert last is not None
+        assert {piece.part for piece in path.pieces}.isdisjoint(
+            {Part.UNKNOWN, Part.SCHEDULE}
+        )
+        assert sum(piece.time_ns for piece in path.pieces) == (
+            last.end_ns - records.first_start_ns()
+        )
+    return count
