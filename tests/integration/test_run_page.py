@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 import chakram
 from chakram.cli import main
 from chakram.observe.report.figures import drawn_figures
+from chakram.observe.why import why_document, why_of
 from tests.chromium import open_page, require_chromium
 from tests.support import REPO_ROOT
 
@@ -28,9 +30,10 @@ OF_EVERY_RUN = {
     "nic-receive",
     "rank-times",
     "gantt",
+    "path-parts",
 }
 SECTIONS = (
-    *("Device under test", "Headline", "Verdict", "Bus bandwidth by size"),
+    *("Device under test", "Headline", "Verdict", "Why", "Bus bandwidth by size"),
     *("Flow completion times", "Session bandwidth", "Bytes per uplink"),
     *("Congestion and retransmissions", "NIC utilisation"),
     *("Compute, exposed communication, idle", "Top collectives"),
@@ -135,6 +138,30 @@ def test_the_numbers_are_in_the_page_and_right(
     (roofline,) = data["report"]["rooflines"]
     assert roofline["ratio"] > 0.5
     assert roofline["iteration_ns"] == summary.iterations[0].mean_ns
+
+
+def test_the_page_has_the_causes_of_chakram_why(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    page = written(simulated, out=tmp_path / "page.html")
+    found = re.search(r'id="data">(.*?)</script>', page)
+    assert found
+    why = json.loads(found[1])["why"]
+    assert why == why_document(why_of(simulated))
+    assert why["causes"][0]["place"] in page
+    # The path is drawn through the ranks that it goes over.
+    assert "critical path" in page
+
+
+def test_a_run_without_records_of_causes_says_so(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(simulated.path, old)
+    (old / "operations.parquet").unlink()
+    page = written(chakram.open_run(old), out=tmp_path / "page.html")
+    assert "<b>Why</b>: left out, because it has no records of operations." in page
+    assert "from a rank&#39;s first message posted" in page
 
 
 def test_files_are_listed_with_their_digests(

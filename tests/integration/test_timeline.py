@@ -97,6 +97,37 @@ def test_every_rank_has_a_slice_of_each_of_its_collectives(
     assert sent == sum(simulated.table("flows", "bytes")["bytes"].to_pylist())
 
 
+def test_computations_are_slices_of_their_stream(
+    simulated: RunResults, events: list[dict[str, Any]]
+) -> None:
+    names = ("kind", "rank", "name", "iteration", "start_ns", "end_ns")
+    rows = simulated.table("operations", *names).to_pylist()
+    origin_ns = min(rank.start_ns for rank in simulated.ranks())
+    found = Counter(
+        (
+            event["pid"] - 1,
+            event["name"],
+            event["args"]["iteration"],
+            round(event["ts"] * 1000) + origin_ns,
+            round(event["dur"] * 1000),
+        )
+        for event in of(events, "X")
+        if set(event["args"]) == {"iteration"}
+    )
+    assert found
+    assert found == Counter(
+        (
+            row["rank"],
+            row["name"],
+            row["iteration"],
+            row["start_ns"],
+            row["end_ns"] - row["start_ns"],
+        )
+        for row in rows
+        if row["kind"] == "compute"
+    )
+
+
 def test_slices_of_a_thread_do_not_overlap_and_hold_the_ends_of_arrows(
     events: list[dict[str, Any]],
 ) -> None:

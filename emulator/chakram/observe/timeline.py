@@ -1,6 +1,7 @@
 """A run as a timeline that Perfetto opens: events in Chrome's trace format.
 
-Ranks are processes, process groups their threads, collectives slices; a message is an
+Ranks are processes, process groups and streams their threads, collectives and
+computations slices; a message is an
 arrow from the slice of its sender to that of its receiver; how busy ports and links
 were over time are counters.  What comes is written at once, so that a run of a million
 messages needs no more memory than its columns.
@@ -13,17 +14,21 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from chakram.observe.message_columns import ways_of_path
 from chakram.observe.report.columns import spread
 from chakram.observe.report.run_data import TIME_BINS, NicTraffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from chakram.observe.report.run_data import RunData, Shares
 
 __all__ = ["write_timeline"]
+
+_FIRST_STREAM = 1_000_000
+"""Threads of process groups have lower numbers."""
 
 _CHUNK = 20_000
 """Messages whose columns are turned into numbers of Python at once."""
@@ -121,8 +126,38 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
                 **{name: own[name] for name in ("k", "iteration", "sent_bytes")},
             },
         )
+    yield from _computations(data, number_of, counts)
     yield from _arrows(data, shares, pids, tids, counts)
     yield from _counters(data, counts)
+
+
+def _computations(
+    data: RunData, number_of: Mapping[tuple[str, int], int], counts: Counter[str]
+) -> Iterator[str]:
+    """Yield the computations of ranks; a stream is a thread, so none overlap."""
+    names = ("job", "rank", "iteration", "name", "stream", "start_ns", "end_ns")
+    table = data.results.table("operations", "kind", *names)
+    table = table.filter(pc.field("kind") == "compute")
+    threads: dict[tuple[int, object], int] = {}
+    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+        job, rank, iteration, name, stream, start_ns, end_ns = row
+        pid = number_of[job, rank]
+        if (pid, stream) not in threads:
+            tid = threads[pid, stream] = _FIRST_STREAM + len(threads)
+            label = "compute" if stream is None else f"compute, stream {stream}"
+            yield _event(
+                "M", pid=pid, tid=tid, name="thread_name", args={"name": label}
+            )
+        counts["computations"] += 1
+        yield _event(
+            "X",
+            pid=pid,
+            tid=threads[pid, stream],
+            ts=data.undilated(start_ns) / 1000,
+            dur=(end_ns - start_ns) / data.dilation / 1000,
+            name=name,
+            args={"iteration": iteration},
+        )
 
 
 def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:

@@ -166,7 +166,7 @@ def bars(
         tools=_TOOLS,
         toolbar_location="above",
         y_range=list(reversed(names)),
-        x_axis_label=unit,
+        x_axis_label=unit if unit == "bytes" or unit not in TICKS else "",
     )
     set_ticks(plot.xaxis, unit)
     plot.x_range.start = 0
@@ -194,6 +194,7 @@ def bars(
         )
     # Beside the bars, where it hides none.
     plot.add_layout(plot.legend[0], "right")
+    plot.legend.visible = len(totals) > 1
     plot.ygrid.visible = False
     return plot
 

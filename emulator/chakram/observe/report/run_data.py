@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter, ValidationError
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ChakramError
+from chakram.errors import ChakramError, InputError
 from chakram.fabric.kinds import Fabric
 from chakram.observe.report.columns import mixed_keys, spread, under_way
+from chakram.observe.why import why_of
 from chakram.results.bandwidth import bus_factor
+from chakram.results.critical_path import Operation
 from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from chakram.fabric.topology import Topology
     from chakram.observe.run_results import RunResults
+    from chakram.results.causes import Why
     from chakram.results.run_records import CollectiveRecord
     from chakram.results.summary import Measurements, Summary
 
@@ -45,6 +48,9 @@ OBSERVED = {
 
 Their (a), an instrument at the boundary of the device, does not occur here.
 """
+
+WHY_FLOWS = 200_000
+"""With more the critical path takes longer than the rest of the page."""
 
 TIME_BINS = 400
 """Columns of what is drawn over time."""
@@ -299,6 +305,35 @@ class RunData:
     def pairs(flows: Flows) -> NDArray[np.int64]:
         """Return a number for the job, sender and receiver of each flow."""
         return (flows["job"] << 42) | (flows["src"] << 21) | flows["dst"]
+
+    @cached_property
+    def why(self) -> Why | str:
+        """What its time was lost by, or why that is not known."""
+        if len(self.measured) > WHY_FLOWS:
+            return f"it has more than {WHY_FLOWS:,} flows; ask `chakram why` of the run"
+        try:
+            return why_of(self.results)
+        except InputError as error:
+            return f"it {error.found}"
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The operations of the slowest measured iteration, computations among them.
+
+        That of the longest critical path, where there is one; none in runs that did
+        not record them.
+        """
+        why = self.why
+        if isinstance(why, str) or why.path is None:
+            return []
+        table = self.results.table("operations", *Operation._fields, "job", "iteration")
+        table = table.filter(
+            (pc.field("job") == why.path.job)
+            & (pc.field("iteration") == why.path.iteration)
+        )
+        names = Operation._fields
+        columns = (table[name].to_pylist() for name in names)
+        return list(map(Operation._make, zip(*columns, strict=True)))
 
     @cached_property
     def session_rates(self) -> dict[str, NDArray[np.float64]]:

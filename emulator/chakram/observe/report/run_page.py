@@ -17,6 +17,8 @@ from chakram.observe.report.columns import percentiles
 from chakram.observe.report.page import Section, render_page
 from chakram.observe.report.run_data import OBSERVED, RunData
 from chakram.observe.report.run_rows import report_rows
+from chakram.observe.report.run_why import why_section
+from chakram.observe.why import why_document
 from chakram.units import about_size, format_rate
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def run_page(results: RunResults) -> str:
         measured.device(data),
         measured.headline(data, rows),
         measured.generator(data),
+        why_section(data),
         measured.bandwidth(data, rows),
         traffic.completion_times(data),
         traffic.sessions(data),
@@ -106,8 +109,10 @@ def notes_of(data: RunData) -> list[str]:
 
 def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
     """Return the numbers of the page as plain values: those of ``show`` and more."""
+    why = data.why
     return {
         **summary_document(data.summary),
+        "why": None if isinstance(why, str) else why_document(why),
         "report": {
             "rooflines": [
                 {**asdict(each), "ratio": each.ratio} for each in data.rooflines

@@ -318,9 +318,12 @@ def spans(
     title: str,
     y_label: str,
     x_range: Range1d,
-    colours: Mapping[str, str] | None = None,
+    path: Sequence[tuple[str, float, float, str]] = (),
 ) -> figure:
-    """Return bars of time in rows, each kind in its own lane of the row."""
+    """Return bars of time in rows, each kind in its own lane of the row.
+
+    *path* is a line through rows: stretches of time, each in a row, with their text.
+    """
     plot = figure(
         name=name,
         title=title,
@@ -346,7 +349,7 @@ def spans(
                 "text": found.texts,
             }
         )
-        colour = (colours or {}).get(kind, COLOURS[number % 10])
+        colour = "#c9c9c9" if kind == "compute" else COLOURS[number % 10]
         drawn = plot.hbar(
             y="y",
             left="left",
@@ -360,8 +363,39 @@ def spans(
             legend_label=kind,
         )
         plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(kind, "@text")]))
+    if path:
+        _path(plot, path)
     _legend_below(plot)
     return plot
+
+
+def _path(plot: figure, path: Sequence[tuple[str, float, float, str]]) -> None:
+    rows, starts, ends, texts = zip(*path, strict=True)
+    look = {"line_color": "#d00000", "line_width": 2.5}
+    drawn = plot.segment(
+        x0="start",
+        x1="end",
+        y0="row",
+        y1="row",
+        source=ColumnDataSource(
+            {"row": rows, "start": starts, "end": ends, "text": texts}
+        ),
+        legend_label="critical path",
+        **look,
+    )
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("path", "@text")]))
+    steps = [
+        (before, row, start)
+        for before, row, start in zip(rows, rows[1:], starts[1:], strict=False)
+        if before != row
+    ]
+    plot.segment(
+        x0=[at for _, _, at in steps],
+        x1=[at for _, _, at in steps],
+        y0=[before for before, _, _ in steps],
+        y1=[row for _, row, _ in steps],
+        **{**look, "line_width": 1.2},
+    )
 
 
 def parts(

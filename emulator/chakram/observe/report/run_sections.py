@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -473,14 +473,19 @@ def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
     )
 
 
+class _Bar(NamedTuple):
+    """When a rank of a job did something of a kind."""
+
+    place: tuple[str, int]
+    start_ns: float
+    end_ns: float
+    kind: str
+    text: str
+
+
 def gantt(data: RunData, x_range: Range1d) -> Section:
-    """Return when ranks took part in which collectives, in the slowest iteration."""
+    """Return what ranks did in the slowest iteration, and its critical path."""
     title = "Timeline of ranks"
-    flows = data.measured
-    if not len(flows) or not data.ranks:
-        return Section(
-            title=title, text="no flow of a measured iteration was recorded."
-        )
     spans_of: dict[int, tuple[int, int]] = {}
     for rank in data.ranks:
         if rank.measured:
@@ -489,60 +494,124 @@ def gantt(data: RunData, x_range: Range1d) -> Section:
     if not spans_of:
         return Section(title=title, text="no rank has done a measured iteration.")
     slowest = max(spans_of, key=lambda each: spans_of[each][1] - spans_of[each][0])
+    path = None if isinstance(data.why, str) else data.why.path
+    bars = _bars_of_operations(data) if path is not None else []
+    what = "from its start on the rank to its end there"
+    if path is not None and bars:
+        slowest = path.iteration
+    else:
+        bars, path = _bars_of_flows(data, slowest), None
+        what = (
+            "from a rank's first message posted, or the first one sent to it, to the "
+            "last one acknowledged"
+        )
+    if not bars:
+        return Section(
+            title=title, text="no flow of a measured iteration was recorded."
+        )
     x_range.start, x_range.end = map(data.undilated, spans_of[slowest])
-    own = flows.where(flows["iteration"] == slowest)
-    shares = data.shares(own)
-    jobs, groups, ops = (flows.names[name] for name in ("job", "group", "collective"))
-    several = len(data.summary.iterations) > 1
-    places = list(zip(shares["job"].tolist(), shares["rank"].tolist(), strict=True))
-    ranks = sorted(set(places))
-    drawn = ranks[:: -(-len(ranks) // _RANKS_SHOWN)]
+    pieces = () if path is None else path.pieces
+    on_path = dict.fromkeys((path.job, each.rank) for each in pieces) if path else {}
+    ranks = sorted({bar.place for bar in bars})
+    evenly = ranks[:: -(-len(ranks) // _RANKS_SHOWN)]
+    drawn = sorted(list(dict.fromkeys([*on_path, *evenly]))[:_RANKS_SHOWN])
+    several = len({job for job, _ in ranks}) > 1
     names = {
-        place: f"{jobs[place[0]]}:{place[1]}" if several else str(place[1])
-        for place in drawn
+        (job, rank): f"{job}:{rank}" if several else str(rank) for job, rank in drawn
     }
     kinds: dict[str, list[tuple[str, float, float, str]]] = {}
-    length_ns = shares["end_ns"] - shares["start_ns"]
-    chosen = [at for at in np.argsort(-length_ns).tolist() if places[at] in names]
-    for at in chosen[:_BARS_SHOWN]:
-        text = (
-            f"rank {places[at][1]}, {groups[int(shares['group'][at])]} "
-            f"#{int(shares['k'][at])}: {format_time(int(length_ns[at]))}, "
-            f"{about_size(int(shares['sent_bytes'][at]))} sent"
-        )
-        kinds.setdefault(str(ops[int(shares["collective"][at])]), []).append(
-            (
-                names[places[at]],
-                float(shares["start_ns"][at]),
-                float(shares["end_ns"][at]),
-                text,
-            )
-        )
-    caption = (
-        f"Measured iteration {slowest}, the slowest: from a rank's first message "
-        "posted, or the first one sent to it, to the last one acknowledged."
+    chosen = sorted(
+        (bar for bar in bars if bar.place in names),
+        key=lambda bar: bar.start_ns - bar.end_ns,
     )
+    for bar in chosen[:_BARS_SHOWN]:
+        row = names[bar.place], bar.start_ns, bar.end_ns, bar.text
+        kinds.setdefault(bar.kind, []).append(row)
+    caption = f"Measured iteration {slowest}, the slowest; each bar: {what}."
+    if path is not None:
+        caption += (
+            f" Of job {path.job}. The red line is the critical path (m): what the end "
+            "of the iteration had to wait for."
+        )
     if len(drawn) < len(ranks):
-        caption += f" {len(drawn)} of {len(ranks)} ranks are drawn, evenly chosen."
+        caption += f" {len(drawn)} of {len(ranks)} ranks are drawn, those on the path "
+        caption += "first, the others evenly chosen."
     if len(chosen) > _BARS_SHOWN:
         caption += f" The {_BARS_SHOWN} longest of {len(chosen)} bars are drawn."
     return Section(
         title=title,
-        observed=data.seen("c"),
+        observed=data.seen("c", "m") if path is not None else data.seen("c"),
         blocks=(
             Plot(
                 figure=spans(
-                    {kind: _spans(bars) for kind, bars in sorted(kinds.items())},
+                    {kind: _spans(rows) for kind, rows in sorted(kinds.items())},
                     rows=list(names.values()),
                     name="gantt",
-                    title="Collectives of each rank",
+                    title="What each rank did",
                     y_label="rank",
                     x_range=x_range,
+                    path=[
+                        (
+                            names[path.job, each.rank],
+                            data.undilated(each.start_ns),
+                            data.undilated(each.end_ns),
+                            f"{each.part}: {format_time(each.time_ns / data.dilation)}",
+                        )
+                        for each in pieces
+                        if path is not None and (path.job, each.rank) in names
+                    ],
                 ),
                 caption=caption,
             ),
         ),
     )
+
+
+def _bars_of_operations(data: RunData) -> list[_Bar]:
+    assert not isinstance(data.why, str)
+    path = data.why.path
+    assert path is not None
+    ops = {
+        (record.identity.key.group, record.identity.key.k): str(record.identity.op)
+        for record in data.collectives
+        if record.identity.key.job == path.job
+    }
+    bars = []
+    for each in data.operations:
+        kind = each.kind
+        what = each.name
+        if each.group is not None and each.k is not None:
+            kind = ops.get((each.group, each.k), kind)
+            what = f"{each.name}, {each.group} #{each.k}"
+        took = format_time((each.end_ns - each.start_ns) / data.dilation)
+        start_ns, end_ns = data.undilated(each.start_ns), data.undilated(each.end_ns)
+        text = f"rank {each.rank}, {what}: {took}"
+        bars.append(_Bar((path.job, each.rank), start_ns, end_ns, kind, text))
+    return bars
+
+
+def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
+    flows = data.measured
+    shares = data.shares(flows.where(flows["iteration"] == iteration))
+    jobs, groups, ops = (flows.names[name] for name in ("job", "group", "collective"))
+    bars = []
+    for at in range(len(shares)):
+        own = {name: int(column[at]) for name, column in shares.columns.items()}
+        took = format_time(own["end_ns"] - own["start_ns"])
+        text = (
+            f"rank {own['rank']}, {groups[own['group']]} #{own['k']}: {took}, "
+            f"{about_size(own['sent_bytes'])} sent"
+        )
+        bars.append(
+            _Bar(
+                (str(jobs[own["job"]]), own["rank"]),
+                float(own["start_ns"]),
+                float(own["end_ns"]),
+                str(ops[own["collective"]]),
+                text,
+            )
+        )
+    return bars
 
 
 def _spans(bars: Sequence[tuple[str, float, float, str]]) -> Spans:
