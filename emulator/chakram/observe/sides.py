@@ -26,9 +26,11 @@ import pyarrow.compute as pc
 
 from chakram.bounded import read_bounded
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ResultsError
+from chakram.errors import InputError, ResultsError
 from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import open_run
+from chakram.observe.why import paths_of, surroundings_of
+from chakram.results.causes import explain
 from chakram.results.comparison import Counter, Side, stated_times, times_of
 from chakram.results.readers.astra_sim import COLLECTIVE_NODE, read_log
 from chakram.results.readers.beside import looks_like_flows
@@ -156,8 +158,11 @@ def flattened(value: Any, before: str = "") -> dict[str, Any]:
 def _of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
     samples: dict[Key, list[dict[int, list[float]]]] = defaultdict(list)
     labels: dict[Key, str] = {}
+    explained = True
     for results in runs:
-        for key, each in _samples(results, labels).items():
+        found = _samples(results, labels)
+        explained = _add_causes(results, found) and explained
+        for key, each in found.items():
             samples[key].append(each)
     exact = all(results.manifest.world == SIMULATE for results in runs)
     summaries = [results.summary() for results in runs]
@@ -168,10 +173,12 @@ def _of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
         name=str(path),
         kind=kind if len(runs) == 1 else f"{len(runs)} {kind}s",
         times={
-            key: _times(each, exact=exact)
+            # A cause that a run does not name has cost it nothing.
+            key: _times([*each, *[{0: [0.0]}] * (len(runs) - len(each))], exact=exact)
             for key, each in samples.items()
-            if len(each) == len(runs)
+            if len(each) == len(runs) or key[0] == "cause"
         },
+        explained=explained,
         labels=labels,
         counters={
             name: Counter(
@@ -213,6 +220,26 @@ def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
     _add_collectives(results, found, labels)
     _add_flows(results, found)
     return found
+
+
+def _add_causes(results: RunResults, found: Samples) -> bool:
+    """Add the lost time of iterations by cause; False: their records do not say it."""
+    causes: Samples = defaultdict(dict)
+    iterations: dict[str, list[int]] = defaultdict(list)
+    try:
+        around = surroundings_of(results)
+        for path in paths_of(results):
+            iterations[path.job].append(path.iteration)
+            for each in explain([path], around).causes:
+                key = ("cause", path.job, each.cause, each.place)
+                lost_ns = each.lost_ns / results.manifest.dilation
+                causes[key][path.iteration] = [lost_ns]
+    except InputError:
+        return False
+    for key, lost in causes.items():
+        for iteration in iterations[key[1]]:
+            found[key][iteration] = lost.get(iteration, [0.0])
+    return True
 
 
 def _add_collectives(

@@ -51,6 +51,7 @@ STANDARD_ERRORS = 2.0
 
 LEVELS = {
     "iteration": "iterations",
+    "cause": "causes of lost time on the critical path",
     "size": "collectives by size",
     "instance": "collectives one by one",
     "named": "collectives one by one",
@@ -63,6 +64,12 @@ LEVELS = {
 
 _LEAST_APART = 0.01
 """Counters that differ by a smaller share are the same, but for acknowledgements."""
+
+_OF_JOB = ("iteration", "cause", "instance", "pair")
+"""Levels whose keys begin with a job."""
+
+_LEAST_CAUSE = 0.25
+"""What a cause must make of a difference of iterations to be named."""
 
 _INSTEAD = {"named": "instance", "ports": "pair"}
 """Levels that are for sides that do not have the other one."""
@@ -129,6 +136,10 @@ def stated_times(
     return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
 
 
+NOTHING = Times(0.0, 0.0, 1, None, 0)
+"""Of what was looked for, and not there."""
+
+
 class Counter(NamedTuple):
     """Something that was counted; *unit* is ``%``, where it is a share, or a noun."""
 
@@ -147,6 +158,7 @@ class Side:
         labels: What quantities are called, where their key does not say it.
         counters: By name.
         settings: What it was run with, by key; empty where nobody knows.
+        explained: Whether its lost time is known by cause: none is none.
         notes: What a reader must know first.
     """
 
@@ -157,6 +169,7 @@ class Side:
     counters: Mapping[str, Counter] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    explained: bool = False
 
 
 class Difference(NamedTuple):
@@ -209,7 +222,7 @@ class Comparison:
         """The difference that is told first; None: there is no significant one."""
         for level in LEVELS:
             for each in self.levels.get(level, ()):
-                if each.significant:
+                if each.significant and level != "cause":
                     return each
         return None
 
@@ -221,6 +234,9 @@ def compare(a: Side, b: Side) -> Comparison:
     for level in LEVELS:
         mine = {key for key in a.times if key[0] == level}
         others = {key for key in theirs if key[0] == level}
+        if level == "cause" and a.explained and b.explained:
+            # What a side does not name has cost it nothing.
+            mine = others = mine | others
         if not mine or not others or _INSTEAD.get(level) in levels:
             continue
         common = mine & others
@@ -228,9 +244,9 @@ def compare(a: Side, b: Side) -> Comparison:
         found = [
             _difference(
                 key,
-                a.labels.get(key) or b.labels.get(theirs[key]) or _label(key),
-                a.times[key],
-                b.times[theirs[key]],
+                a.labels.get(key) or b.labels.get(theirs.get(key, key)) or _label(key),
+                a.times.get(key, NOTHING),
+                b.times.get(theirs.get(key, key), NOTHING),
                 len(common),
             )
             for key in common
@@ -258,18 +274,12 @@ def compare(a: Side, b: Side) -> Comparison:
 
 def _renamed(a: Side, b: Side) -> dict[Key, Key]:
     """Return b's keys by what a would call them: jobs, where each has but one."""
-    names = [
-        {key[1] for key in side.times if key[0] in ("iteration", "instance", "pair")}
-        for side in (a, b)
-    ]
+    names = [{key[1] for key in side.times if key[0] in _OF_JOB} for side in (a, b)]
     if any(len(each) != 1 for each in names):
         return {key: key for key in b.times}
     (job,) = names[0]
     return {
-        (key[0], job, *key[2:])
-        if key[0] in ("iteration", "instance", "pair")
-        else key: key
-        for key in b.times
+        (key[0], job, *key[2:]) if key[0] in _OF_JOB else key: key for key in b.times
     }
 
 
@@ -306,6 +316,8 @@ def _label(key: Key) -> str:
             return f"{job}: {src} > {dst}, {about_size(size_bytes)}"
         case ("ports", src, dst, size_bytes):
             return f"port {src} > {dst}, {about_size(size_bytes)}"
+        case ("cause", _, cause, place):
+            return f"{cause} at {place}" if place else str(cause)
         case ("fct", percent):
             return f"FCT p{percent}"
         case _:
@@ -363,9 +375,17 @@ def _no_difference(every: Sequence[Difference]) -> str:
 
 
 def _where(found: Comparison, first: Difference) -> str:
-    """Return which of its parts a difference of iterations comes from."""
+    """Return what a difference of iterations comes from: its cause, else a part."""
     if first.key[0] != "iteration":
         return ""
+    for each in found.levels.get("cause", ()):
+        share = each.lost_ns / first.lost_ns
+        if each.significant and share >= _LEAST_CAUSE:
+            more = "more" if each.lost_ns > 0 else "less"
+            return (
+                f"; of that, {format_time(abs(each.lost_ns))} is {more} time lost by "
+                f"{each.label}"
+            )
     for level in ("size", "instance", "named"):
         parts = [
             each

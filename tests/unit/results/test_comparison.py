@@ -164,3 +164,41 @@ def test_what_only_one_side_has_is_counted() -> None:
     a = side("a", {SMALL: drawn(1, seed=1), LARGE: drawn(1, seed=1)})
     b = side("b", {SMALL: drawn(1, seed=1)})
     assert compare(a, b).only == {"size": (1, 0)}
+
+
+def test_the_cause_of_a_difference_is_named() -> None:
+    slow: Key = ("cause", "moe", "slow link", "h3-leaf0 up")
+    own: Key = ("cause", "moe", "own port", "rank 2")
+    a = side(
+        "a",
+        {ITERATION: drawn(1e8, seed=1), own: drawn(1e7, seed=2)},
+        explained=True,
+    )
+    b = side(
+        "b",
+        {
+            ITERATION: drawn(1.2e8, seed=3),
+            own: drawn(1e7, seed=4),
+            slow: drawn(1.5e7, seed=5),
+        },
+        explained=True,
+    )
+    found = compare(a, b)
+    assert found.levels["cause"][0].key == slow
+    told = sentences(found)[0]
+    assert told.startswith("Iteration of moe takes ")
+    assert " is more time lost by slow link at h3-leaf0 up." in told
+    # A side whose records do not say it names no cause, which is not that it has none.
+    blind = side("a", {ITERATION: drawn(1e8, seed=1)})
+    assert "cause" not in compare(blind, b).levels
+    # A cause without a difference of iterations is no difference.
+    same = side(
+        "c",
+        {
+            ITERATION: drawn(1e8, seed=6),
+            own: drawn(1e7, seed=7),
+            slow: drawn(1e6, seed=8),
+        },
+        explained=True,
+    )
+    assert compare(a, same).first is None
