@@ -28,13 +28,12 @@ install = $(UV_INSTALL) --no-build-isolation $(1) 2>/dev/null || \
 HAS_PIP = $(BIN)/python -m pip --version >/dev/null 2>&1
 
 # Tests of pure code share the cores. So do those that touch the system where this user may
-# give each worker namespaces of its own; elsewhere they come one after the other. They wait
-# a fifth of their time: three of them keep two cores busy.
+# give each worker namespaces of its own; elsewhere they come one after the other.
 PURE_TESTS := tests/unit tests/property tests/golden
 SYSTEM_TESTS := tests/e2e tests/interop tests/netns tests/integration
 IN_PARALLEL := -n auto --dist worksteal
 APART = $(shell tests/isolated-python --may && echo --dist loadfile \
-	-d --tx '3*popen//python=$(CURDIR)/tests/isolated-python')
+	-d --tx '2*popen//python=$(CURDIR)/tests/isolated-python')
 
 # The tests that say something about hot modules run a second time, uncompiled.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)

@@ -50,7 +50,8 @@ def test_a_clos_of_400_gigabits_runs_and_is_told_undilated(
     # Of 512 KiB each rank sends three halves: 16 us at 400 Gbit/s.
     least_ns = 1.5 * (1 << 19) * 8e9 / parse_rate("400Gbit", where="")
     assert row.bound_ns is not None
-    assert least_ns < row.bound_ns < 1.5 * least_ns
+    # Ports of a lab may be ahead by a burst, and switches by what they have saved.
+    assert 0.95 * least_ns < row.bound_ns < 1.5 * least_ns
     (prediction,) = row.predictions.values()
     # Bursts cross each link of a lab as one, and wait for their end at each switch.
     assert row.bound_ns <= prediction.time_ns < 1.5 * row.bound_ns

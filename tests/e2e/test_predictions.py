@@ -105,7 +105,9 @@ def test_results_are_printed_as_json(tmp_path: Path) -> None:
     for row in summary.rows:
         shown = found[str(row.op), row.size_bytes]
         assert shown["time_ns"] == row.time_ns > 0
-        assert shown["bound_ns"] == row.bound_ns > 0
+        assert shown["bound_ns"] == row.bound_ns
+        # A burst of a lab is ahead of its rate: a barrier of empty messages needs none.
+        assert row.bound_ns or row.op == "barrier"
         assert shown["predictions"].keys() == {"simulate"}
 
 

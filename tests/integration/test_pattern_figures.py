@@ -48,7 +48,7 @@ def test_an_incast_fills_the_port_of_its_receiver(
     alone_ns = 256 * 1024 * 8 / 0.1
     assert row["fair_ns"] == pytest.approx(fan_in * alone_ns, rel=0.04)
     (sends,) = (r for r in document["results"] if r["collective"] == "send_recv")
-    assert 0.98 < sends["alone_share"] <= 1
+    assert 0.97 < sends["alone_share"] <= 1
 
 
 @pytest.mark.slow

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow  # each runs pytest
 
-RULES = ("__init__", "conftest", "documented", "leaks", "support", "waiting")
+RULES = (
+    *("__init__", "bound_check", "conftest", "documented"),
+    *("leaks", "support", "waiting"),
+)
 GRACE = "GRACE_S = 10.0"
 """What leaks use up whole."""
 

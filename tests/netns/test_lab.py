@@ -129,11 +129,15 @@ async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
     topology = star(2)
     slow = replace(topology.links[1], rate_bps=10**6, queue_bytes=20_000)
     topology = replace(topology, links=(topology.links[0], slow))
-    async with await start_lab(topology, lab_name=own_lab("full")) as handle:
-        lab = handle.state
-        arrived = traffic(lab, "flows", "h0", "h1", "64", "1000")
-        # 64 packets of 1042 bytes meet room for 19, and 15 KB that leave at once.
-        counters = read_link_counters(lab)["h1-s0"]
+    for _ in range(ATTEMPTS):
+        async with await start_lab(topology, lab_name=own_lab("full")) as handle:
+            lab = handle.state
+            arrived = traffic(lab, "flows", "h0", "h1", "64", "1000")
+            # 64 packets of 1042 bytes meet room for 19, and 15 KB that leave at once;
+            # unless who sends them has to wait for a core for a quarter of a second.
+            counters = read_link_counters(lab)["h1-s0"]
+        if counters.rx_drops:
+            break
 
     assert counters.rx_drops > 0 == counters.tx_drops
     assert counters.rx_packets + counters.rx_drops == 64
