@@ -216,7 +216,7 @@ def _row(
     known = [
         (min(bounds[each.identity.key], each.duration_ns), each.duration_ns)
         for each in every
-        if each.identity.key in bounds
+        if bounds.get(each.identity.key)  # a burst of a lab may need no time
     ]
     of_bound = [sum(column) for column in zip(*known, strict=True)] if known else None
     return BenchRow(

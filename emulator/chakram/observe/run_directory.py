@@ -255,12 +255,13 @@ class RunDirectory:
     def flush(self) -> None:
         """Write what has come so far; call it every few seconds."""
         with _explained(self.path):
+            for name, tables in self._pending.items():
+                self._tables[name].append(pa.concat_tables(tables))
+            # Last: who finds a collective finds its flows, whenever a run is killed.
             self._tables["collectives"].append(
                 collectives_table(self._pending_collectives)
             )
             self._tables["ranks"].append(ranks_table(self._pending_ranks))
-            for name, tables in self._pending.items():
-                self._tables[name].append(pa.concat_tables(tables))
         self._pending = {}
         self._pending_collectives = []
         self._pending_ranks = []
