@@ -62,7 +62,7 @@ def install() -> None:
         check_bounds(plan, topology, result)
         return result
 
-    checked.is_checked = True  # type: ignore[attr-defined]
+    checked.is_checked = True  # type: ignore[attr-defined] # of a function
     for module in list(sys.modules.values()):
         if getattr(module, "simulate_plan", None) is plain:
-            module.simulate_plan = checked  # type: ignore[attr-defined]
+            module.simulate_plan = checked  # type: ignore[attr-defined] # it has it

@@ -33,7 +33,7 @@ async def model_lab(topology: Topology, name: str, **options: object) -> LabHand
         topology,
         lab_name=own_lab(name),
         forwarding="model",
-        **options,  # type: ignore[arg-type]
+        **options,  # type: ignore[arg-type] # any of its own
     )
 
 

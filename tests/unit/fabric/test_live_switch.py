@@ -106,7 +106,7 @@ def test_what_is_marked_says_so_and_has_the_right_checksum(family: str) -> None:
         pytest.param(lambda frame: frame[:12] + b"\x86\xdd" + frame[14:40], id="IPv6"),
     ],
 )
-def test_what_is_for_no_host_is_counted_and_goes_nowhere(spoil) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_for_no_host_is_counted_and_goes_nowhere(spoil) -> None:  # type: ignore[no-untyped-def] # of bytes
     lab = LiveFabric(single_switch(2, RATE))
     lab.hand(0, 0, spoil(lab.frame(0, 1, SIZE)))
     lab.hand(0, 1, lab.frame(0, 1, SIZE))

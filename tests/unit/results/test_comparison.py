@@ -22,7 +22,7 @@ LARGE: Key = ("size", "all_to_all", 4, 1 << 22)
 
 
 def side(name: str, times: dict[Key, Times], **fields: object) -> Side:
-    return Side(name=name, kind="run", times=times, **fields)  # type: ignore[arg-type]
+    return Side(name=name, kind="run", times=times, **fields)  # type: ignore[arg-type] # any of its fields
 
 
 def drawn(mean_ns: float, *, seed: int, runs: int = 1, samples: int = 20) -> Times:

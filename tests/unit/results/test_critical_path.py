@@ -43,7 +43,7 @@ def compute(
         "end_rank": None,
         "end_number": None,
     }
-    return Operation(**(fields | other))  # type: ignore[arg-type]
+    return Operation(**(fields | other))  # type: ignore[arg-type] # any of its fields
 
 
 def share(
@@ -91,7 +91,7 @@ def message(src: int, dst: int, **other: object) -> Message:
         "slow_port": None,
         "path": None,
     }
-    return Message(**(fields | other))  # type: ignore[arg-type]
+    return Message(**(fields | other))  # type: ignore[arg-type] # any of its fields
 
 
 class Known:
@@ -301,7 +301,7 @@ def link(port: str, name: str, direction: str, **other: object) -> LinkRecord:
         "paused_ns": 0,
         "down_ns": 0,
     }
-    return LinkRecord(**(fields | other))  # type: ignore[arg-type]
+    return LinkRecord(**(fields | other))  # type: ignore[arg-type] # any of its fields
 
 
 LINKS = (

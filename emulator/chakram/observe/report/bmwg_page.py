@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chakram.observe.number_format import MISSING, percent_text
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.page import Section, render_page
+from chakram.observe.report.run_curves import completion_times
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_page import (
     anomalies,
@@ -26,7 +27,6 @@ from chakram.observe.report.run_rows import (
     time_or_missing,
 )
 from chakram.observe.report.run_sections import clocks_text, device, topology_facts
-from chakram.observe.report.run_traffic import completion_times
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:

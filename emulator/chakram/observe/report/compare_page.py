@@ -9,15 +9,17 @@ from chakram.observe.number_format import MISSING, percent_text
 from chakram.observe.report.blocks import Table
 from chakram.observe.report.columns import percentiles
 from chakram.observe.report.page import Plot, Section, render_page
+from chakram.observe.report.run_curves import (
+    bandwidth_figure,
+    bandwidth_lines,
+    fct_curves,
+    fct_figure,
+)
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_page import notes_of, raw_files, title_of
-from chakram.observe.report.run_plots import WHOLE, curves
+from chakram.observe.report.run_plots import WHOLE
 from chakram.observe.report.run_rows import report_rows
-from chakram.observe.report.run_sections import bandwidth_lines
-from chakram.observe.report.run_traffic import (
-    SESSION_PERCENTS,
-    fct_curves,
-)
+from chakram.observe.report.run_traffic import SESSION_PERCENTS
 from chakram.observe.sides import run_settings
 from chakram.results.comparison import setting_text
 from chakram.units import about_size, format_rate, format_time
@@ -313,22 +315,7 @@ def _bandwidth(
     return Section(
         title="Bus bandwidth by size",
         observed=_seen(runs),
-        blocks=(
-            Plot(
-                figure=curves(
-                    lines,
-                    name="busbw",
-                    title="Bus bandwidth against S; whiskers: P01 to P99",
-                    x="bytes",
-                    y="bit/s",
-                    x_label="S of nccl-tests",
-                    y_label="bus bandwidth per accelerator",
-                    x_log=True,
-                    width=WHOLE,
-                    height=380,
-                )
-            ),
-        ),
+        blocks=(Plot(figure=bandwidth_figure(lines)),),
     )
 
 
@@ -346,18 +333,7 @@ def _completion_times(runs: Mapping[str, RunData]) -> Section:
         observed=_seen(runs),
         blocks=(
             Plot(
-                figure=curves(
-                    lines,
-                    name="fct-cdf",
-                    title="Flow completion times",
-                    x="ns",
-                    y="%",
-                    x_label="posted to last byte acknowledged",
-                    y_label="flows that were not slower",
-                    x_log=True,
-                    steps=True,
-                    width=WHOLE,
-                ),
+                figure=fct_figure(lines, width=WHOLE),
                 caption="Of each line 200 points evenly chosen, and the 100 slowest "
                 "flows each by itself.",
             ),

@@ -10,6 +10,7 @@ from bokeh.models import Range1d
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING
+from chakram.observe.report import run_curves as curves
 from chakram.observe.report import run_sections as measured
 from chakram.observe.report import run_traffic as traffic
 from chakram.observe.report.blocks import Facts, Table
@@ -54,8 +55,8 @@ def run_page(results: RunResults) -> str:
         measured.headline(data, rows),
         measured.generator(data),
         why_section(data),
-        measured.bandwidth(data, rows),
-        traffic.completion_times(data),
+        curves.bandwidth(data, rows),
+        curves.completion_times(data),
         traffic.sessions(data),
         traffic.uplinks(data),
         traffic.congestion(data, axis),

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HEADLINE",
     "against_simulation",
-    "bandwidth",
-    "bandwidth_lines",
     "clocks_text",
     "device",
     "gantt",
@@ -282,76 +280,6 @@ def _health(health: GeneratorSummary | None) -> list[tuple[str, str]]:
             "room to send",
         ),
     ]
-
-
-def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Section:
-    """Return bus bandwidth by size."""
-    lines = bandwidth_lines(rows)
-    if not lines:
-        return Section(
-            title="Bus bandwidth by size",
-            text="no collective with a bus bandwidth was measured.",
-        )
-    levels = _asymptotes(data, rows)
-    return Section(
-        title="Bus bandwidth by size",
-        observed=data.seen("c"),
-        blocks=(
-            Plot(
-                figure=curves(
-                    lines,
-                    name="busbw",
-                    title="Bus bandwidth against S; whiskers: P01 to P99",
-                    x="bytes",
-                    y="bit/s",
-                    x_label="S of nccl-tests",
-                    y_label="bus bandwidth per accelerator",
-                    x_log=True,
-                    levels=levels,
-                    width=1100,
-                    height=380,
-                ),
-                caption="Points: of the mean time, all collectives of a size; lines "
-                "dashed: line rate of layer 2 (f), and the payload in it (m).",
-            ),
-        ),
-    )
-
-
-def bandwidth_lines(rows: Sequence[ReportRow], prefix: str = "") -> dict[str, Curve]:
-    """Return bus bandwidth against size by collective, algorithm and ranks."""
-    found: dict[str, list[ReportRow]] = {}
-    for each in rows:
-        if each.busbw_bps is not None:
-            key = f"{prefix}{each.name}, N={each.row.nranks}"
-            found.setdefault(key, []).append(each)
-    lines = {}
-    for name, own in found.items():
-        own.sort(key=lambda each: each.row.size_bytes)
-        whiskers = [each.percentiles_bps or (0.0,) * 4 for each in own]
-        lines[name] = Curve(
-            x=[each.row.size_bytes for each in own],
-            y=[each.busbw_bps or 0.0 for each in own],
-            low=[each[0] for each in whiskers],
-            high=[each[-1] for each in whiskers],
-            text=[
-                f"{about_size(each.row.size_bytes)}: {format_rate(each.busbw_bps or 0)}"
-                f", n={each.row.samples}"
-                for each in own
-            ],
-        )
-    return lines
-
-
-def _asymptotes(data: RunData, rows: Sequence[ReportRow]) -> dict[str, float]:
-    rates = {rate for each in rows if (rate := each.line_rate_bps)}
-    if len(rates) != 1 or data.payload_share is None:
-        return {}
-    rate = rates.pop()
-    return {
-        f"line rate {format_rate(rate)}": rate,
-        f"payload {100 * data.payload_share:.1f} %": rate * data.payload_share,
-    }
 
 
 def rank_times(data: RunData) -> Section:

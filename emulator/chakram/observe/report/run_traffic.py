@@ -12,7 +12,6 @@ from chakram.observe.number_format import MISSING
 from chakram.observe.report import plots
 from chakram.observe.report.blocks import Table
 from chakram.observe.report.columns import (
-    cdf_points,
     joined_spans,
     percentiles,
     spread,
@@ -30,13 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chakram.observe.report.page import Block
-    from chakram.observe.report.run_data import Flows, RunData
+    from chakram.observe.report.run_data import RunData
 
 __all__ = [
     "SESSION_PERCENTS",
-    "completion_times",
     "congestion",
-    "fct_curves",
     "nic_utilisation",
     "predicted_link_bytes",
     "sessions",
@@ -45,149 +42,10 @@ __all__ = [
 ]
 
 SESSION_PERCENTS = (1, 50, 99)
-_SIZES_SHOWN = 64
 _FLOWS_SHOWN = 20
 _LINKS_SHOWN = 12, 4
 """The busiest and the idlest of each direction that are drawn of more."""
 _UTILISATION_BINS = 20
-
-
-def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
-    """Return the distribution of completion times by collective."""
-    lines = {}
-    for number, op in enumerate(flows.names["collective"]):
-        times = flows["fct_ns"][flows["collective"] == number]
-        if len(times):
-            values, shares = cdf_points(times)
-            # A distribution begins at 0, also where it has one value.
-            lines[f"{prefix}{op}"] = Curve(
-                x=[values[0], *values],
-                y=[0.0, *(100 * shares)],
-                text=[
-                    f"{format_time(value)}: {100 * share:.4g} % of {len(times)}"
-                    for value, share in zip(
-                        [values[0], *values], [0.0, *shares], strict=True
-                    )
-                ],
-            )
-    return lines
-
-
-def completion_times(data: RunData) -> Section:
-    """Return FCT and slowdown of flows."""
-    title = "Flow completion times"
-    flows = data.measured
-    if not len(flows):
-        return Section(
-            title=title, text="no flow of a measured iteration was recorded."
-        )
-    lines = fct_curves(flows)
-    blocks: list[Block] = [
-        Plot(
-            figure=curves(
-                lines,
-                name="fct-cdf",
-                title="Flow completion times",
-                x="ns",
-                y="%",
-                x_label="posted to last byte acknowledged",
-                y_label="flows that were not slower",
-                x_log=True,
-                steps=True,
-            ),
-            caption=f"{len(flows):,} flows, of which "
-            f"{sum(len(line.x) for line in lines.values()):,} points are drawn: of "
-            "each collective 200 evenly chosen, and the 100 slowest each by itself.",
-        )
-    ]
-    # Messages without payload are those of barriers.
-    known = flows.where((flows["bound_ns"] > 0) & (flows["bytes"] > 0))
-    if len(known):
-        sizes, slow = _by_size(known)
-        blocks.append(
-            Plot(
-                figure=curves(
-                    {
-                        name: Curve(
-                            x=sizes,
-                            y=[each[at] for each in slow],
-                            text=[
-                                f"{about_size(int(size))}: {each[at]:.4g}"
-                                for size, each in zip(sizes, slow, strict=True)
-                            ],
-                        )
-                        for at, name in enumerate(("P50", "P99", "largest"))
-                    },
-                    name="slowdown",
-                    title="Slowdown by size",
-                    x="bytes",
-                    y="times",
-                    x_label="payload of the flow",
-                    y_label="FCT over its time alone (m)",
-                    x_log=True,
-                    y_log=True,
-                ),
-                caption="1: as if nothing else were on the fabric. All flows with "
-                "payload count; sizes are those that occur"
-                + (
-                    "."
-                    if len(np.unique(known["bytes"])) <= _SIZES_SHOWN
-                    else ", joined to powers of two."
-                ),
-            )
-        )
-    blocks.append(_fct_table(flows))
-    text = "" if len(known) else "Slowdowns are left out: no flow has a bound."
-    return Section(
-        title=title,
-        text=text,
-        observed=data.seen("c", "m"),
-        blocks=tuple(blocks),
-    )
-
-
-def _by_size(flows: Flows) -> tuple[list[float], list[tuple[float, ...]]]:
-    sizes = flows["bytes"]
-    if len(np.unique(sizes)) > _SIZES_SHOWN:
-        sizes = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    slowdown = flows["fct_ns"] / flows["bound_ns"]
-    found = np.unique(sizes)
-    return (
-        found.tolist(),
-        [percentiles(slowdown[sizes == size], (50, 99, 100)) for size in found],
-    )
-
-
-def _fct_table(flows: Flows) -> Table:
-    rows = []
-    for number, op in enumerate(flows.names["collective"]):
-        own = flows.where(flows["collective"] == number)
-        if not len(own):
-            continue
-        times = percentiles(own["fct_ns"], (50, 95, 99, 99.9, 100))
-        known = own.where(own["bound_ns"] > 0)
-        slow = (
-            percentiles(known["fct_ns"] / known["bound_ns"], (50, 99))
-            if len(known)
-            else ()
-        )
-        rows.append(
-            (
-                str(op),
-                f"{len(own):,}",
-                *map(format_time, times),
-                *(f"{each:.3g}" for each in slow),
-                *((MISSING,) * (2 - len(slow))),
-            )
-        )
-    return Table(
-        title="Percentiles of all flows",
-        header=(
-            *("collective", "flows", "P50", "P95", "P99", "P99.9", "largest"),
-            *("slowdown P50 (m)", "slowdown P99 (m)"),
-        ),
-        rows=tuple(rows),
-    )
 
 
 def sessions(data: RunData) -> Section:
