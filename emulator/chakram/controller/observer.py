@@ -14,7 +14,7 @@ from chakram.results.generator_health import GeneratorHealth, ShardHealth, agent
 from chakram.results.intervals import agent_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chakram.control.events import CountersSnapshot
     from chakram.observe.live_rows import LiveRows
@@ -103,6 +103,7 @@ class Observer:
         self._flushed_ns = time.monotonic_ns()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._failed: Future[None] | None = None
+        self._closed = False
 
     def phase_changed(self, phase: Phase) -> None:
         """The run has entered a phase."""
@@ -127,7 +128,7 @@ class Observer:
         """
         if self._failed is not None:
             self._failed.result()
-        self._writer.submit(self._take, rows).add_done_callback(self._note_failure)
+        self._submit(self._take, rows)
 
     def close(self) -> None:
         """Return when all records are taken; blocks, and may be called again.
@@ -135,6 +136,9 @@ class Observer:
         Raises:
             ChakramError: Why some could not be taken.
         """
+        if not self._closed:
+            self._closed = True
+            self._submit(self._directory.flush)
         self._writer.shutdown()
         if self._failed is not None:
             self._failed.result()
@@ -206,6 +210,9 @@ class Observer:
         if now_ns - self._flushed_ns > _FLUSH_NS:
             self._directory.flush()
             self._flushed_ns = now_ns
+
+    def _submit(self, function: Callable[..., None], *args: RecordRows) -> None:
+        self._writer.submit(function, *args).add_done_callback(self._note_failure)
 
     def _note_failure(self, future: Future[None]) -> None:
         if future.exception() is not None and self._failed is None:

@@ -54,6 +54,7 @@ from chakram.observe.tables import (
     with_bounds,
 )
 from chakram.results.joining import CollectiveJoiner
+from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey
 
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakram.plan.plan import Plan
-    from chakram.results.records import RecordRows
     from chakram.results.run_records import CollectiveRecord, LinkRecord, RankRecord
 
 ROWS_PER_PART = 100_000
@@ -94,7 +94,7 @@ class RunDirectory:
         self.path = path
         self.manifest = manifest
         self._lock = lock
-        self._pending: dict[str, list[pa.Table]] = {}
+        self._pending = RecordRows()
         self._pending_collectives: list[CollectiveRecord] = []
         self._pending_ranks: list[RankRecord] = []
         self._sample_tables: SampleTables | None = None
@@ -216,55 +216,60 @@ class RunDirectory:
             PeerError: If a row does not belong to the plan.
             ValueError: If ``begin`` has not been called.
         """
-        if (
-            self._operations is None
-            or self._joiner is None
-            or self._flow_tables is None
-            or self._operation_tables is None
-            or self._sample_tables is None
-        ):
+        if self._operations is None or self._joiner is None:
             raise ValueError("rows came before the plan")
-        try:
+        with _explained_rows():
             completed = self._joiner.add(rows)
-            tables = {
-                "flows": self._flow_tables.table(rows.flows),
-                "operations": self._operation_tables.table(rows),
-                "queue_pairs": self._sample_tables.queue_pairs(rows.queue_pairs),
-                "ports": self._sample_tables.ports(rows.ports),
-            }
             ranks = rank_records(
                 rows.iterations,
                 self._operations,
                 warmup=self.manifest.warmup,
                 offsets_ns=self._offsets_ns,
             )
-        except (ValueError, pa.ArrowException) as error:
-            raise PeerError("records of an agent", f"do not fit: {error}") from error
-        for name, table in tables.items():
-            if table.num_rows:
-                self._pending.setdefault(name, []).append(table)
+        if len(rows) < ROWS_PER_PART:
+            self._pending.extend(rows)
+        else:
+            self._write(rows)
         self._pending_collectives += completed
         self._pending_ranks += ranks
-        if any(
-            sum(each.num_rows for each in some) >= ROWS_PER_PART
-            for some in self._pending.values()
-        ):
+        if len(self._pending) >= ROWS_PER_PART:
             self.flush()
         return NewRecords(collectives=completed, ranks=ranks)
 
     def flush(self) -> None:
-        """Write what has come so far; call it every few seconds."""
+        """Write what has come so far; call it every few seconds.
+
+        Raises:
+            PeerError: If a row does not belong to the plan; then none of those that
+                came since the last call are kept.
+        """
+        collectives, self._pending_collectives = self._pending_collectives, []
+        ranks, self._pending_ranks = self._pending_ranks, []
+        self._write(self._pending.take())
         with _explained(self.path):
-            for name, tables in self._pending.items():
-                self._tables[name].append(pa.concat_tables(tables))
             # Last: who finds a collective finds its flows, whenever a run is killed.
-            self._tables["collectives"].append(
-                collectives_table(self._pending_collectives)
-            )
-            self._tables["ranks"].append(ranks_table(self._pending_ranks))
-        self._pending = {}
-        self._pending_collectives = []
-        self._pending_ranks = []
+            self._tables["collectives"].append(collectives_table(collectives))
+            self._tables["ranks"].append(ranks_table(ranks))
+
+    def _write(self, rows: RecordRows) -> None:
+        """Write a part of each table; one row would cost as much as some thousands."""
+        if (
+            not len(rows)
+            or self._flow_tables is None
+            or self._operation_tables is None
+            or self._sample_tables is None
+        ):
+            return
+        with _explained_rows():
+            tables = {
+                "flows": self._flow_tables.table(rows.flows),
+                "operations": self._operation_tables.table(rows),
+                "queue_pairs": self._sample_tables.queue_pairs(rows.queue_pairs),
+                "ports": self._sample_tables.ports(rows.ports),
+            }
+        with _explained(self.path):
+            for name, table in tables.items():
+                self._tables[name].append(table)
 
     def finish(
         self,
@@ -430,6 +435,15 @@ def _file_name(name: str) -> str:
     """Return *name* with nothing in it that a file name should not have."""
     safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
     return safe.strip(".-")[:80] or "run"
+
+
+@contextmanager
+def _explained_rows() -> Iterator[None]:
+    """Turn what is wrong with rows into ``PeerError``: agents made them."""
+    try:
+        yield
+    except (ValueError, pa.ArrowException) as error:
+        raise PeerError("records of an agent", f"do not fit: {error}") from error
 
 
 @contextmanager

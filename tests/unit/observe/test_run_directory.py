@@ -141,8 +141,15 @@ def test_rows_that_do_not_fit_the_plan_are_the_agents_fault(
     tmp_path: Path, rows: RecordRows
 ) -> None:
     directory = begin(tmp_path)
-    with pytest.raises(PeerError, match="do not fit"):
+
+    def take_and_write() -> None:
         directory.add(rows)
+        directory.flush()
+
+    with pytest.raises(PeerError, match="do not fit"):
+        take_and_write()
+    directory.finish("failed", ended=STARTED)
+    assert open_run(directory.path).manifest.status == "failed"
 
 
 def test_rows_before_the_plan_are_refused(tmp_path: Path) -> None:
