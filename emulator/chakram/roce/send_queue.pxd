@@ -32,7 +32,7 @@ cdef class SendQueue:
     @cython.locals(first=Message, message=Message, fitting="long long",
                    behind="long long", count="long long")
     cpdef long long alike(self, long long most) except? -1
-    @cython.locals(first=Message, count="long long", i="Py_ssize_t")
+    @cython.locals(first=Message, count="long long", messages=list, message=Message)
     cpdef long long share(self, Burst burst, long long most) except? -1
     cpdef object advance(self, long long count)
     cpdef object go_back(self)

@@ -172,9 +172,10 @@ class SendQueue:
             return 1
         count = self.alike(most)
         if count > 1:
-            burst.message_ids = [self.following(i).message_id for i in range(count)]
+            messages = self._messages[self._current : self._current + count]
+            burst.message_ids = [message.message_id for message in messages]
             burst.parts = None
-            burst.parts_of = [self.following(i) for i in range(count)]
+            burst.parts_of = messages
         return count
 
     def advance(self, count: int) -> None:
