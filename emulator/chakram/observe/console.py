@@ -255,7 +255,8 @@ def _footer(summary: Summary, width: int | None) -> list[str]:
     if summary.generator_bound:
         lines.append(
             f"#{GENERATOR_BOUND_MARK} generator-bound: {summary.generator_bound} of "
-            f"{summary.verdicts} collectives"
+            f"{summary.verdicts} collectives; waits are at most "
+            f"{100 * summary.generator_wait_share:.1f} % of the time of a row"
         )
     lines += [
         *_verification(facts.verification),

@@ -38,7 +38,11 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "messages": asdict(summary.messages) if summary.messages else None,
         "generator_bound": None
         if summary.facts.world == SIMULATE
-        else {"collectives": summary.generator_bound, "of": summary.verdicts},
+        else {
+            "collectives": summary.generator_bound,
+            "of": summary.verdicts,
+            "wait_share": summary.generator_wait_share,
+        },
         "generator": asdict(summary.generator) if summary.generator else None,
         "keeping_up": asdict(summary.keeping_up) if summary.keeping_up else None,
         "unfinished_collectives": summary.unfinished,
@@ -107,6 +111,7 @@ def _result(row: SummaryRow) -> dict[str, Any]:
         "retransmitted_packets": row.retransmitted,
         "ecn_marked_packets": row.marked,
         "generator_bound": row.generator_bound,
+        "generator_wait_share": row.generator_wait_share,
     }
 
 

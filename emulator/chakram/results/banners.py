@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.results.run_records import GENERATOR_BOUND_PERCENT
+from chakram.results.run_records import GENERATOR_BOUND_PERCENT, is_generator_bound
 from chakram.results.summary import COMPLETE
 from chakram.units import exact_rate
 
@@ -41,18 +41,21 @@ def banners(
         found.append(
             f"{facts.status.upper()}: {reason}{left_out if unfinished else ''}"
         )
-    bound = [row for row in judged if row.generator_bound]
+    largest = max((row.generator_wait_share for row in judged), default=0.0)
+    bound = is_generator_bound(largest)
     if bound:
         counts: dict[str, int] = {}
-        for row in bound:
-            counts[row.op] = counts.get(row.op, 0) + row.generator_bound
+        for row in judged:
+            if row.generator_bound:
+                counts[row.op] = counts.get(row.op, 0) + row.generator_bound
         listed = ", ".join(f"{count} {op}" for op, count in counts.items())
         total = sum(row.samples for row in judged)
         found.append(
             f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
             f"({listed}) waited for this generator for more than "
-            f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
-            f"generator's, not the network's{_remedy(remedy, facts)}"
+            f"{GENERATOR_BOUND_PERCENT} % of their time, those of a row for "
+            f"{100 * largest:.0f} % of all of it: those times are the generator's, not "
+            f"the network's{_remedy(remedy, facts)}"
         )
     if generator is not None and generator.saturated:
         busiest = generator.saturated[0]

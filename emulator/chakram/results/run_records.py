@@ -26,10 +26,16 @@ __all__ = [
     "CriticalFlow",
     "LinkRecord",
     "RankRecord",
+    "is_generator_bound",
 ]
 
 GENERATOR_BOUND_PERCENT = 5
-"""A collective whose generator wait is a larger part of its time is generator-bound."""
+"""What waits for the generator for a larger part of its time is generator-bound."""
+
+
+def is_generator_bound(wait_share: float) -> bool:
+    """Tell whether a time is more the generator's than it may be."""
+    return 100 * wait_share > GENERATOR_BOUND_PERCENT
 
 
 class CollectiveKey(NamedTuple):
@@ -141,8 +147,7 @@ class CollectiveRecord(NamedTuple):
     @property
     def generator_bound(self) -> bool:
         """Whether the generator held it up for more than 5 % of its time."""
-        limit_ns = self.duration_ns * GENERATOR_BOUND_PERCENT
-        return self.generator_wait_ns * 100 > limit_ns
+        return is_generator_bound(self.generator_wait_ns / max(1, self.duration_ns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from chakram.results.bandwidth import (
 from chakram.results.banners import banners
 from chakram.results.generator_health import summarise_health
 from chakram.results.keeping_up import keeping_up
+from chakram.results.run_records import is_generator_bound
 from chakram.results.summarise_messages import summarise_messages
 from chakram.results.summary import (
     DRAW,
@@ -83,12 +84,14 @@ def summarise(
     unfinished = sum(not record.complete for record in measurements.collectives)
     uplinks = [link.bytes for link in measurements.links if link.kind == "uplink"]
     held_up = sum(row.generator_bound for row in judged)
+    wait_share = max((row.generator_wait_share for row in judged), default=0.0)
     # Nobody generates anything in a simulation.
     simulated = facts.world == SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
     remedy = None
-    if not simulated:
+    is_saturated = generator is not None and bool(generator.saturated)
+    if not simulated and (is_saturated or is_generator_bound(wait_share)):
         transport = measurements.transport
         remedy = keeping_up(
             measurements.collectives,
@@ -112,6 +115,7 @@ def summarise(
         links=tuple(measurements.links),
         uplinks=_balance(uplinks),
         generator_bound=held_up,
+        generator_wait_share=wait_share,
         verdicts=verdicts,
         unfinished=unfinished,
         packets=sum(each.packets for each in counted),
@@ -245,6 +249,8 @@ def _row(
         retransmitted=sum(record.retransmitted for record in records),
         marked=sum(record.ce for record in records),
         generator_bound=sum(record.generator_bound for record in records),
+        generator_wait_share=sum(record.generator_wait_ns for record in records)
+        / max(1, sum(durations_ns)),
         wrong=sum(record.wrong for record in records)
         if measurements.facts.verification.packets
         else None,

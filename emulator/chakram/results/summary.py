@@ -177,7 +177,9 @@ class SummaryRow:
     ``wrong`` counts packets that were taken with a wrong payload, None where nobody
     looked.  ``job`` is whose collectives they are.  ``per_iteration`` is how many
     collectives of the row an iteration has, in ``groups`` process groups; ``samples``
-    how many were measured in all.
+    how many were measured in all; ``generator_bound`` of them were generator-bound, and
+    for ``generator_wait_share`` of the time of all they waited for the generator: their
+    mean is too long by that at most.
     """
 
     job: str
@@ -210,6 +212,7 @@ class SummaryRow:
     retransmitted: int
     marked: int
     generator_bound: int
+    generator_wait_share: float
     wrong: int | None = None
 
 
@@ -279,6 +282,7 @@ class Summary:
         average_busbw: Mean over the rows, as nccl-tests prints it; None without rows.
         generator_bound: Collectives that were generator-bound, of ``verdicts``: those
             that a generator has sent, so none in a simulation.
+        generator_wait_share: The largest of the rows that move data.
         unfinished: Collectives that not all of their ranks have finished.
         uplinks: Balance of the links between switches, None where there are none.
         packets: Data packets of the whole run, each counted once; where the counters
@@ -301,6 +305,7 @@ class Summary:
     links: tuple[LinkRecord, ...]
     uplinks: Balance | None
     generator_bound: int
+    generator_wait_share: float
     verdicts: int
     unfinished: int
     packets: int

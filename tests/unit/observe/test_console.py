@@ -242,7 +242,10 @@ def test_generator_bound_rows_are_marked() -> None:
     text = render_table(summarise(measurements(run(generator_wait_ns=10_000))))
     marked = [line.endswith(" *") for line in text.splitlines() if line[:1] == " "]
     assert marked == [True, False, False]
-    assert "# * generator-bound: 3 of 12 collectives\n" in text
+    assert (
+        "# * generator-bound: 3 of 12 collectives; waits are at most 15.0 % of the "
+        "time of a row\n"
+    ) in text
     assert "kept up" not in text
 
 
@@ -340,7 +343,11 @@ def test_document_is_json_with_the_keys_of_nccl_tests() -> None:
     assert document["run"]["directory"] == "runs/x"
     assert document["links"][1]["bytes"] == 2 * 10**6
     assert document["uplinks"]["links"] == 2
-    assert document["generator_bound"] == {"collectives": 0, "of": 12}
+    assert document["generator_bound"] == {
+        "collectives": 0,
+        "of": 12,
+        "wait_share": 0.0,
+    }
 
 
 def test_doubt_about_clocks_and_lost_columns_are_said() -> None:

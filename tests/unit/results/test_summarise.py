@@ -228,9 +228,26 @@ def test_generator_bound_is_said_first() -> None:
     assert (summary.generator_bound, summary.verdicts) == (3, 12)
     assert summary.banners == (
         "GENERATOR-BOUND: 3 of 12 collectives (3 all_reduce) waited for this generator "
-        "for more than 5 % of their time: those times are the generator's, not the "
-        "network's",
+        "for more than 5 % of their time, those of a row for 15 % of all of it: those "
+        "times are the generator's, not the network's",
     )
+
+
+def test_one_wait_that_changes_no_mean_is_counted_and_no_banner() -> None:
+    rows = run(3)
+    rows.extend(small_rows(3, generator_wait_ns=8_000))
+    summary = summarise(measurements(rows))
+    assert (summary.generator_bound, summary.verdicts) == (1, 12)
+    reduce = row_of(summary, CollectiveOp.ALL_REDUCE)
+    (waits_ns,) = {
+        each.generator_wait_ns
+        for each in measurements(rows).collectives
+        if each.generator_wait_ns
+    }
+    assert reduce.generator_wait_share == pytest.approx(waits_ns / (3 * reduce.time_ns))
+    assert summary.generator_wait_share == reduce.generator_wait_share < 0.05
+    assert summary.banners == ()
+    assert summary.keeping_up is None
 
 
 def test_unfinished_collectives_are_left_out_and_said() -> None:

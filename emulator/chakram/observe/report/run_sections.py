@@ -18,6 +18,7 @@ from chakram.observe.report.run_plots import (
     topology_plot,
 )
 from chakram.observe.report.run_rows import BUSBW_PERCENTS, time_or_missing
+from chakram.results.run_records import is_generator_bound
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
@@ -208,9 +209,12 @@ def generator(data: RunData) -> Section:
     if not summary.verdicts:
         verdict = "no collective was judged"
     elif summary.generator_bound:
+        is_bound = is_generator_bound(summary.generator_wait_share)
         verdict = (
-            f"GENERATOR-BOUND: {summary.generator_bound} of {summary.verdicts} "
-            "collectives waited for the generator for more than 5 % of their time"
+            f"{'GENERATOR-BOUND' if is_bound else 'kept up'}: "
+            f"{summary.generator_bound} of {summary.verdicts} collectives waited for "
+            "the generator for more than 5 % of their time; those of one size for at "
+            f"most {percent_text(summary.generator_wait_share)} % of all their time"
         )
     else:
         verdict = (
