@@ -21,7 +21,7 @@ from chakram.results.records import RecordRows
 from chakram.roce.congestion import CongestionControl, make
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.switch.profiles import Profile
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     flow_rows,
     make_plan,

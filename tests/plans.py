@@ -19,8 +19,8 @@ from chakram.plan.plan import (
 )
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram, program_of
-from chakram.testing.ends import pair_plan, port_plan
-from chakram.testing.plans import collective, program
+from tests.made_plans import collective, program
+from tests.port_plans import pair_plan, port_plan
 from tests.udp_ports import free_udp_ports
 
 JOB = "job"

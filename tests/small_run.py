@@ -40,7 +40,7 @@ from chakram.results.records import (
 )
 from chakram.results.resolve import OperationTable, columns
 from chakram.results.run_records import CollectiveKey
-from chakram.testing.ends import port_plan
+from tests.port_plans import port_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,7 +26,7 @@ from chakram.plan.burst_rule import ack_interval_packets, burst_packets, window_
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation
-from chakram.testing.plans import collective, program, share_rows
+from tests.made_plans import collective, program, share_rows
 
 WARMUP = 3
 PATH_MTU = 4096

@@ -27,7 +27,11 @@ from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
 from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
-from chakram.testing.plans import (
+from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.policy import Policy
+from chakram_agent.shard import GARBAGE_THRESHOLD
+from chakram_agent.shard_ports import build_plane
+from tests.made_plans import (
     collective,
     iteration_rows,
     make_plan,
@@ -36,10 +40,6 @@ from chakram.testing.plans import (
     send,
     share_rows,
 )
-from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.policy import Policy
-from chakram_agent.shard import GARBAGE_THRESHOLD
-from chakram_agent.shard_ports import build_plane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

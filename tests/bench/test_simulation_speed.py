@@ -17,7 +17,7 @@ from chakram.plan.plan import Plan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.program.operations import Operation
 from chakram.results.records import FLOW_FIELDS
-from chakram.testing.plans import collective, compute, make_plan, program, world_plan
+from tests.made_plans import collective, compute, make_plan, program, world_plan
 
 
 def measured(plan: Plan, topology: Topology) -> tuple[SimulationResult, float]:

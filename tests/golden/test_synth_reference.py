@@ -17,7 +17,7 @@ from chakram.synth.settings import KINDS, SIZE_DISTRIBUTIONS
 from chakram.synth.settings.base import ModelTrace, Routing
 from chakram.synth.settings.patterns import PatternTrace, StreamSettings
 from chakram.synth.settings.training import TrainingTrace
-from chakram.testing.random_traces import (
+from tests.random_traces import (
     mean_size,
 )
 from tests.support import REPO_ROOT

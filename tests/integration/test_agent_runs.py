@@ -44,7 +44,6 @@ from chakram.results.records import (
     SHARE_FIELDS,
     RecordRows,
 )
-from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy
 from tests.agents import (
     SOON_NS,
@@ -58,6 +57,7 @@ from tests.agents import (
     until_the_end,
     wait_for_traffic,
 )
+from tests.made_plans import collective, flow_rows, program
 from tests.plans import UDP_PORT, ring_plan
 from tests.waiting import seconds_of
 

@@ -11,7 +11,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.plan.plan import RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.predict.simulator.job import simulate_plan
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     flow_rows,
     share_rows,

@@ -16,8 +16,8 @@ from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import JobSettings, RunSettings
 from chakram.results.counters import fct_histograms, slot
 from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
-from chakram.testing.plans import collective, program
 from tests.agents import TIMEOUT_S, serving
+from tests.made_plans import collective, program
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.switch.ecmp import DrawnPaths, Flow
 from chakram.switch.profiles import Switching
-from chakram.testing.graphs import collective, job
-from chakram.testing.plans import collective as operation
-from chakram.testing.plans import fabric_ports, make_plan, program
+from tests.made_graphs import collective, job
+from tests.made_plans import collective as operation
+from tests.made_plans import fabric_ports, make_plan, program
 
 GBPS = 10**9
 STAR = single_switch(8, GBPS, host_delay_ns=1000)

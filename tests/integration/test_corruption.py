@@ -11,10 +11,10 @@ from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.results.statistics import PortStatistics
-from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.shard_ports import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK
+from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -31,13 +31,13 @@ from chakram.results.counters import (
 )
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.results.statistics import PortStatistics, QueuePairStatistics
-from chakram.testing.plans import make_plan, program, receive, send
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
 from chakram_agent.sampling import Sampler, queue_pair_owners
 from chakram_agent.shard_ports import build_plane
 from chakram_agent.tally import Tally
+from tests.made_plans import make_plan, program, receive, send
 from tests.plans import dcqcn_arguments
 from tests.waiting import PATIENCE_S, Stopwatch
 

@@ -17,12 +17,12 @@ from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.memory import MemoryRegion
-from chakram.testing.ends import pair_plan, port_plan
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.policy import Policy
+from tests.port_plans import pair_plan, port_plan
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, Stopwatch
 

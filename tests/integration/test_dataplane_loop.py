@@ -17,13 +17,13 @@ from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.roce.icrc import icrc, masked_headers
-from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane import loop, opening, udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.policy import Policy
 from chakram_agent.shard_ports import build_plane
+from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, Stopwatch

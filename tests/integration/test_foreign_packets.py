@@ -11,7 +11,6 @@ import pytest
 from chakram.addresses import address_halves
 from chakram.plan.plan import AgentPlan, PortPlan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.port import PortOptions
@@ -19,6 +18,7 @@ from chakram_agent.dataplane.udp import open_udp_port
 from chakram_agent.shard_ports import build_plane
 from tests.forgery import FORGERIES, Way, sealed
 from tests.integration.test_dataplane_loop import LOOPBACK
+from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -18,10 +18,10 @@ import pytest
 from chakram.control.protocol_messages import pb
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.results.counters import slot
-from chakram.testing.plans import compute
 from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import ShardPipe
 from tests.integration.test_agent_shard import Talk
+from tests.made_plans import compute
 from tests.plans import rewritten, ring_plan
 from tests.waiting import PATIENCE_S
 

@@ -16,7 +16,7 @@ import pytest
 
 from chakram.collectives.groups import world_group
 from chakram.results.readers.ns3 import FlowTime, read_flow_times
-from chakram.testing.plans import collective
+from tests.made_plans import collective
 from tests.ns3_runs import (
     Ns3Job,
     beside,

@@ -20,7 +20,7 @@ from chakram.results.records import (
     CAUSE_START,
     RecordRows,
 )
-from chakram.testing.plans import (
+from tests.made_plans import (
     FlowRow,
     ShareRow,
     flow_rows,

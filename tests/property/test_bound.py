@@ -21,7 +21,7 @@ from chakram.predict.network_model import FabricModel
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Switching
-from chakram.testing.plans import collective, make_plan, matrix_splits, program
+from tests.made_plans import collective, make_plan, matrix_splits, program
 
 RATES = st.sampled_from([None, 10**9, 400 * 10**9, 999_999_937])
 SIZES = st.one_of(st.just(0), st.integers(0, 5000), st.integers(0, 2**33))

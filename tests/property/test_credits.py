@@ -18,7 +18,7 @@ from chakram.plan.queue_pairs import CREDIT_CHANNELS
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.testing.plans import collective, compute, make_plan, program
+from tests.made_plans import collective, compute, make_plan, program
 
 if TYPE_CHECKING:
     from chakram.plan.plan import Plan

@@ -17,9 +17,9 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.operations import RankProgram
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
-from chakram.testing.jobs import jobs
-from chakram.testing.plans import make_plan
 from tests.explained import assert_exact, simulated_run
+from tests.made_jobs import jobs
+from tests.made_plans import make_plan
 
 transports = st.builds(
     TransportPlan,

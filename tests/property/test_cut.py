@@ -17,10 +17,10 @@ from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, world_group
 from chakram.program.matching import match_ranks
-from chakram.testing.graphs import collective, compute, trace
-from chakram.testing.random_traces import RandomJob, random_jobs
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
+from tests.made_graphs import collective, compute, trace
+from tests.random_traces import RandomJob, random_jobs
 
 SMALL = settings(max_examples=60)
 COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)

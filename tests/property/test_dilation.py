@@ -19,7 +19,7 @@ from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan, planned_ports
 from chakram.controller.predictions import bounds, durations
 from chakram.predict.simulator.job import simulate_plan
-from chakram.testing.plans import flow_rows
+from tests.made_plans import flow_rows
 
 SWITCH = "topology: {single_switch: {hosts: 4}}"
 # A byte takes a nanosecond, so without a paced rate every time is exact.

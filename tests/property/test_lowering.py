@@ -1,6 +1,6 @@
 """Laws of matching, ordering and lowering, on random jobs.
 
-``chakram.testing.random_traces`` says what a random job is.
+``tests.random_traces`` says what a random job is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chakram.errors import MatchingError
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
-from chakram.testing.random_traces import RandomJob, random_jobs
+from tests.random_traces import RandomJob, random_jobs
 
 options = st.builds(
     LoweringOptions,

@@ -28,7 +28,7 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.testing.jobs import jobs
+from tests.made_jobs import jobs
 from tests.plans import rewritten, saved_plan
 
 

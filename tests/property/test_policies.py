@@ -16,14 +16,14 @@ from chakram.plan.plan import ORDERS, POLICIES, JobSettings, Plan, RunSettings
 from chakram.predict.simulator.job import simulate_plan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import ComputeOperation, Operation
-from chakram.testing.plans import (
+from tests.made_plans import (
     IterationRow,
     ShareRow,
     iteration_rows,
     make_plan,
     share_rows,
 )
-from chakram.testing.random_traces import RandomJob, random_jobs
+from tests.random_traces import RandomJob, random_jobs
 from tests.replays import MessageFabric
 
 MAX_TIME_NS = 5_000

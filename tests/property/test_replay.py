@@ -15,8 +15,8 @@ from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.program.operations import RankProgram
-from chakram.testing.jobs import jobs
-from chakram.testing.plans import flow_rows, iteration_rows, make_plan, share_rows
+from tests.made_jobs import jobs
+from tests.made_plans import flow_rows, iteration_rows, make_plan, share_rows
 from tests.property.replay_laws import assert_laws
 from tests.replays import MessageFabric
 

@@ -1,4 +1,4 @@
-"""Helpers for tests: virtual wire and clock, strategies, builders.
+"""Helpers for tests: virtual wire and clock, strategies.
 
 They need more than the product does: ``pip install chakram[testing]``.
 """

@@ -15,13 +15,13 @@ from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE, UDP_PORT
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.memory import MemoryRegion
-from chakram.testing.ends import pair_plan, port_plan
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.policy import Policy
 from tests.interop.softroce.machine import GUEST, HOST, MTU, Machine, gid
 from tests.interop.softroce.messages import Message, messages_of, total_bytes
 from tests.interop.softroce.orders import VERBS, Order, Outcome
+from tests.port_plans import pair_plan, port_plan
 
 POLICY = Policy(allow=(ip_network("198.18.0.0/15"), ip_network("2001:2::/48")))
 _FIRST_QPN = 0xC4A001

@@ -10,10 +10,10 @@ import pytest
 
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.testing.ends import endpoints_of
-from chakram.testing.plans import collective, world_plan
 from chakram_agent import sampling
 from chakram_agent.sampling import Sampler
+from tests.made_plans import collective, world_plan
+from tests.port_plans import endpoints_of
 
 BIN_NS = 10_000_000
 

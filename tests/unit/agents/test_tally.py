@@ -30,10 +30,10 @@ from chakram.results.statistics import (
     QueuePairStatistics,
 )
 from chakram.roce.histogram import Histogram
-from chakram.testing.plans import collective, world_plan
 from chakram_agent.counters import SharedCounters
 from chakram_agent.sampling import port_row
 from chakram_agent.tally import TURNS_PER_DISTRIBUTION, Tally
+from tests.made_plans import collective, world_plan
 
 SOCKET_DROPS, SEND_RETRIES, RECEIVED_BYTES = 3, 5, 11
 

@@ -13,7 +13,7 @@ from chakram.chakra.write.writer import write_trace_set
 from chakram.cli.trace import app
 from chakram.collectives.groups import ProcessGroup
 from chakram.errors import ChakramError, ConfigError, RunDirectoryError
-from chakram.testing.graphs import collective, compute, job, send
+from tests.made_graphs import collective, compute, job, send
 
 
 @pytest.fixture

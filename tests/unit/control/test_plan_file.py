@@ -14,7 +14,7 @@ from chakram.control.plan_file import MAGIC, decode, encode
 from chakram.control.protocol_messages import pb, plan_pb
 from chakram.errors import PlanError
 from chakram.program.operations import RankProgram
-from chakram.testing.plans import collective, compute, program
+from tests.made_plans import collective, compute, program
 from tests.plans import saved_plan
 
 

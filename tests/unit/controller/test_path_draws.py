@@ -9,7 +9,7 @@ from chakram.fabric.shapes import clos, single_switch
 from chakram.results.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, KernelPaths
 from chakram.switch.profiles import Switching
-from chakram.testing.plans import collective, make_plan, program
+from tests.made_plans import collective, make_plan, program
 
 FABRIC = LoopbackFabric.model_validate({"kind": "loopback"})
 CLOS = clos(2, 2, 4, 10**9, 10**9)

@@ -13,7 +13,7 @@ from chakram.observe.live_rows import LiveRows
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS
 from chakram.plan.plan import Plan
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
-from chakram.testing.plans import collective, world_plan
+from tests.made_plans import collective, world_plan
 
 SECOND_NS = 10**9
 

@@ -16,7 +16,7 @@ from chakram.observe.tables import FLOWS, SampleTables, queue_pair_ends_table
 from chakram.plan.plan import Plan
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.testing.plans import collective, make_plan, program
+from tests.made_plans import collective, make_plan, program
 
 COUNTS = {name: 1 << index for index, name in enumerate(COUNTED)}
 

@@ -9,7 +9,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.observe.tables import SampleTables
 from chakram.plan.job_alone import job_alone
 from chakram.results.records import PORT_FIELDS
-from chakram.testing.plans import collective, make_plan, program
+from tests.made_plans import collective, make_plan, program
 
 
 def test_samples_of_one_job_alone_name_its_own_hosts() -> None:

@@ -15,7 +15,7 @@ from chakram.observe.report.traffic_tables import (
     pairs_table,
     sizes_table,
 )
-from chakram.testing.graphs import Row, collective, job, receive, send
+from tests.made_graphs import Row, collective, job, receive, send
 
 AG = CollectiveOp.ALL_GATHER
 

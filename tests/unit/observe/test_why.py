@@ -21,8 +21,8 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.switch.faults import LinkFault
 from chakram.switch.profiles import Profile, Switching
-from chakram.testing.plans import collective, compute, make_plan, program, receive, send
 from tests.explained import assert_exact, simulated_run
+from tests.made_plans import collective, compute, make_plan, program, receive, send
 from tests.unit.predict.simulator.test_marking import dcqcn
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from chakram.plan.plan import Plan, PortPlan, RunSettings
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
-from chakram.testing.ends import port_plan
-from chakram.testing.plans import collective, program
+from tests.made_plans import collective, program
+from tests.port_plans import port_plan
 
 
 def make_port(number: int, *, agent: str = "a0") -> PortPlan:

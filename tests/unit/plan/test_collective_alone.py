@@ -8,7 +8,7 @@ from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.fabric.shapes import single_switch
 from chakram.plan.collective_alone import collective_alone
 from chakram.plan.plan import RunSettings
-from chakram.testing.plans import collective, compute, make_plan, program
+from tests.made_plans import collective, compute, make_plan, program
 
 WORLD = world_group(4)
 HALF = ProcessGroup(name="half", ranks=(1, 3))

@@ -17,7 +17,7 @@ from chakram.plan.placement import PlacementOptions
 from chakram.plan.plan import Plan
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import FIRST_QUEUE_PAIR
-from chakram.testing.plans import collective
+from tests.made_plans import collective
 from tests.unit.plan.placing import (
     ALL_TO_ALL,
     RING,

@@ -13,7 +13,7 @@ from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import PortPlan, RunSettings
 from chakram.plan.port_patterns import PATTERNS, patterned
 from chakram.plan.transport import TransportPlan
-from chakram.testing.plans import collective, fabric_ports, program
+from tests.made_plans import collective, fabric_ports, program
 
 TOPOLOGY = clos(2, 1, 4, 10**9, 10**9)
 PORTS = fabric_ports(TOPOLOGY)

@@ -20,7 +20,7 @@ from chakram.plan.queue_pairs import (
     source_port_of,
 )
 from chakram.program.operations import POINT_TO_POINT
-from chakram.testing.plans import collective, program, receive, send
+from tests.made_plans import collective, program, receive, send
 from tests.unit.plan.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
 
 

@@ -25,8 +25,8 @@ from chakram.plan.queue_pairs import (
 )
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import RankProgram
-from chakram.testing.ends import port_plan
-from chakram.testing.plans import collective, program
+from tests.made_plans import collective, program
+from tests.port_plans import port_plan
 
 JOBS = "abcdefgh"
 

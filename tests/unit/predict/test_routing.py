@@ -16,7 +16,7 @@ from chakram.plan.plan import PortPlan
 from chakram.predict.routing import Router, Ways
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
-from chakram.testing.plans import collective, fabric_ports, make_plan, program
+from tests.made_plans import collective, fabric_ports, make_plan, program
 
 Names = Callable[[int, int, int], list[str]]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chakram.plan.plan import PortPlan
 from chakram.plan.transport import TransportPlan
-from chakram.testing.ends import port_plan
+from tests.port_plans import port_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

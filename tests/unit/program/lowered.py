@@ -9,7 +9,7 @@ from chakram.collectives.groups import ProcessGroup
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
 from chakram.program.operations import Operation
-from chakram.testing.graphs import Row, job
+from tests.made_graphs import Row, job
 
 
 def lowered(

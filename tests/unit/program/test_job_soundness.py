@@ -12,7 +12,7 @@ from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.splits import Splits
 from chakram.program.check import are_ends, largest
 from chakram.program.job_check import check_job
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     compute,
     matrix_splits,

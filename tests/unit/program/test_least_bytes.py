@@ -20,8 +20,8 @@ from chakram.program.least_bytes import (
     moved_bytes,
     too_small_warnings,
 )
-from chakram.testing.plans import collective, program
 from chakram.user_algorithms.byte_flow import ByteFlow
+from tests.made_plans import collective, program
 
 EVERY = [
     (op, name)

@@ -16,7 +16,7 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.testing.graphs import collective, compute, label, receive, send
+from tests.made_graphs import collective, compute, label, receive, send
 from tests.unit.program.lowered import lowered, operations
 
 AG, RS = CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER

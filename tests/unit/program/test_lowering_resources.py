@@ -8,8 +8,8 @@ import pytest
 
 from chakram.errors import ConfigError, MatchingError
 from chakram.program.operations import Operation
-from chakram.testing.graphs import collective, compute, receive, send
 from chakram.trace.node import CPU_STREAM, NodeKind
+from tests.made_graphs import collective, compute, receive, send
 from tests.unit.program.lowered import lowered, operations
 
 PAIRS = {"a": (0, 1), "b": (0, 1)}

@@ -8,8 +8,8 @@ import pytest
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
-from chakram.testing.graphs import collective, compute, label
-from chakram.testing.plans import matrix_splits
+from tests.made_graphs import collective, compute, label
+from tests.made_plans import matrix_splits
 from tests.unit.program.lowered import lowered, operations
 
 AV = CollectiveOp.ALL_TO_ALL_V

@@ -14,7 +14,7 @@ from chakram.program.matching import (
     check_matching,
     match_ranks,
 )
-from chakram.testing.graphs import collective, compute, job, receive, send
+from tests.made_graphs import collective, compute, job, receive, send
 
 AG, RS = CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER
 BROADCAST = CollectiveOp.BROADCAST

@@ -9,7 +9,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import MatchingError
 from chakram.program.matching import CollectiveId, match_ranks
 from chakram.program.ordering import order_collectives
-from chakram.testing.graphs import collective, compute, job, receive, send
+from tests.made_graphs import collective, compute, job, receive, send
 
 AG, RS = CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER
 

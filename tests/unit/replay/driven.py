@@ -9,7 +9,7 @@ from chakram.plan.plan import RunSettings
 from chakram.program.operations import Operation, RankProgram
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
-from chakram.testing.plans import (
+from tests.made_plans import (
     FlowRow,
     ShareRow,
     flow_rows,

@@ -5,7 +5,7 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.replay.descriptions import failure_words, missing_words, operation_words
 from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
-from chakram.testing.plans import collective, compute, program, receive, send
+from tests.made_plans import collective, compute, program, receive, send
 from tests.unit.replay.driven import Driven, alike, alone, point_to_point
 
 

@@ -18,8 +18,8 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
-from chakram.testing.ends import endpoints_of
-from chakram.testing.plans import (
+from tests.forgery import FORGERIES, Way, sealed
+from tests.made_plans import (
     collective,
     compute,
     flow_rows,
@@ -31,7 +31,7 @@ from chakram.testing.plans import (
     share_rows,
     world_plan,
 )
-from tests.forgery import FORGERIES, Way, sealed
+from tests.port_plans import endpoints_of
 
 
 def pair_of(

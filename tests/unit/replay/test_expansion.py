@@ -13,7 +13,7 @@ from chakram.program.operations import Operation
 from chakram.replay import expansion
 from chakram.replay.expansion import Expander, Expansion
 from chakram.roce.constants import MAX_MESSAGE_BYTES
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     compute,
     make_plan,

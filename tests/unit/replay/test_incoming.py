@@ -10,7 +10,7 @@ from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.rank import Replay
 from chakram.replay.tables import MOST_RANKS
 from chakram.results.records import CAUSE_OPERATION, RecordRows
-from chakram.testing.plans import collective, compute, program, receive, send
+from tests.made_plans import collective, compute, program, receive, send
 from tests.replays import acknowledged, received
 from tests.unit.replay.driven import Driven, alike, point_to_point
 

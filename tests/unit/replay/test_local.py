@@ -14,8 +14,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.plan.plan_check import check_plan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.replay.local import connect_local
-from chakram.testing.ends import endpoints_of
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     flow_rows,
     make_plan,
@@ -24,6 +23,7 @@ from chakram.testing.plans import (
     send,
     share_rows,
 )
+from tests.port_plans import endpoints_of
 
 if TYPE_CHECKING:
     from chakram.plan.plan import Plan, PortPlan

@@ -7,7 +7,7 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.plan.plan import POLICIES
 from chakram.replay.policies import preferences
-from chakram.testing.plans import collective, compute, program, receive, send
+from tests.made_plans import collective, compute, program, receive, send
 
 COLUMNS = program(
     0,

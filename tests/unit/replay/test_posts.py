@@ -14,7 +14,7 @@ from chakram.results.records import (
     rows_of,
 )
 from chakram.roce.events import SendCompleted
-from chakram.testing.plans import FlowRow, collective, compute, receive, send
+from tests.made_plans import FlowRow, collective, compute, receive, send
 from tests.unit.replay.driven import Driven, alike, alone, point_to_point
 
 

@@ -12,7 +12,8 @@ from chakram.program.operations import POINT_TO_POINT, Operation
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
-from chakram.testing.plans import (
+from chakram.units import LONGEST_TIME_NS
+from tests.made_plans import (
     collective,
     compute,
     iteration_rows,
@@ -20,7 +21,6 @@ from chakram.testing.plans import (
     receive,
     send,
 )
-from chakram.units import LONGEST_TIME_NS
 from tests.unit.replay.driven import Driven, alike, alone
 
 

@@ -5,7 +5,7 @@ from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.rows import RowWriter
 from chakram.results.records import CAUSE_MESSAGE, END_RECEIVED, RecordRows
 from chakram.roce.events import MessageParts, SendCompleted
-from chakram.testing.plans import (
+from tests.made_plans import (
     FlowRow,
     IterationRow,
     ShareRow,

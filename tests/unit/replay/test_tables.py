@@ -10,7 +10,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RankPlan
 from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.tables import MOST_RANKS, ProgramTables
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     compute,
     make_plan,

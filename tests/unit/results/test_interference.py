@@ -23,7 +23,7 @@ from chakram.results.run_records import (
     RankRecord,
 )
 from chakram.results.summary import Measurements, RunFacts
-from chakram.testing.plans import collective, make_plan, program
+from tests.made_plans import collective, make_plan, program
 
 
 def iteration(

@@ -12,10 +12,10 @@ from chakram.chakra.sets.trace_set import TraceSet
 from chakram.errors import ConfigError
 from chakram.synth.patterns import derangement, drawn_size
 from chakram.synth.settings import SIZE_DISTRIBUTIONS
-from chakram.testing.random_traces import (
+from chakram.trace.node import NodeKind
+from tests.random_traces import (
     mean_size,
 )
-from chakram.trace.node import NodeKind
 from tests.unit.synth.making import graph, make, names_before, traffic
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
-from chakram.testing.graphs import collective, compute, label, trace
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind, TraceNode
+from tests.made_graphs import collective, compute, label, trace
 
 
 def test_a_node_is_given_back_as_it_was_added() -> None:

@@ -11,7 +11,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
 from chakram.errors import TraceError
 from chakram.program.lowering import LoweringOptions, lower_job
-from chakram.testing.graphs import Row, collective, compute, receive, send, trace
 from chakram.trace.replication import (
     ALL,
     Replicas,
@@ -20,6 +19,7 @@ from chakram.trace.replication import (
     replicate,
     shape_of,
 )
+from tests.made_graphs import Row, collective, compute, receive, send, trace
 
 
 def replicas(

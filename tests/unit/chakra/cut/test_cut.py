@@ -18,7 +18,9 @@ from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
 from chakram.errors import ConfigError, TraceError
-from chakram.testing.graphs import (
+from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NodeKind
+from tests.made_graphs import (
     Row,
     collective,
     compute,
@@ -28,8 +30,6 @@ from chakram.testing.graphs import (
     send,
     trace,
 )
-from chakram.trace.graph import TraceGraph
-from chakram.trace.node import NodeKind
 
 A2A = CollectiveOp.ALL_TO_ALL
 

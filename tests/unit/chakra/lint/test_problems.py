@@ -16,10 +16,10 @@ from chakram.chakra.remark import Remark
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
-from chakram.testing.graphs import job, receive, send
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NO_SIZE, NodeKind
+from tests.made_graphs import job, receive, send
 
 COLLECTIVE: dict[str, Any] = {
     "kind": NodeKind.COLLECTIVE,

@@ -11,7 +11,7 @@ from chakram.chakra.remark import Remark
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
-from chakram.testing.graphs import Row, collective, compute, job, label, receive, send
+from tests.made_graphs import Row, collective, compute, job, label, receive, send
 
 AG, BARRIER, BROADCAST = (
     CollectiveOp.ALL_GATHER,

@@ -9,10 +9,10 @@ from chakram.chakra.summary.summary import summarize
 from chakram.chakra.summary.traffic import largest_pairs
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.testing.graphs import job, send
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
+from tests.made_graphs import job, send
 
 GROUPS = {
     WORLD: world_group(2),

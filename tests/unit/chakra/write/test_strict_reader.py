@@ -20,7 +20,7 @@ from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.synth.settings import KINDS
 from chakram.synth.synthesize import synthesize
-from chakram.testing.graphs import collective, compute, job, label, send
+from tests.made_graphs import collective, compute, job, label, send
 from tests.strict_reader import shown_problems, strict_problems
 from tests.support import REPO_ROOT
 from tests.trace_bytes import metadata, node

@@ -17,10 +17,10 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
 from chakram.errors import RunDirectoryError
 from chakram.synth.program import GroupDescription
-from chakram.testing.graphs import collective, trace
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
+from tests.made_graphs import collective, trace
 from tests.trace_bytes import read
 
 

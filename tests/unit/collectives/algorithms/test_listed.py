@@ -23,7 +23,7 @@ from chakram.collectives.schedule import LocalTransfer, rank_schedule, transfer_
 from chakram.control.listed_codec import decode_listed, encode_listed
 from chakram.fabric.shapes import single_switch
 from chakram.fields import Fault
-from chakram.testing.plans import collective, make_plan, program
+from tests.made_plans import collective, make_plan, program
 from tests.plans import parse_plan, plan_bytes
 
 EVERY = [

@@ -18,7 +18,7 @@ from chakram.predict.simulator.bursts import (
     program_traffic,
 )
 from chakram.predict.simulator.job import simulate_plan
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     flow_rows,
     make_plan,

@@ -23,8 +23,8 @@ from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile
-from chakram.testing.ends import endpoints_of
-from chakram.testing.plans import collective, compute, make_plan, program, receive
+from tests.made_plans import collective, compute, make_plan, program, receive
+from tests.port_plans import endpoints_of
 
 
 @given(

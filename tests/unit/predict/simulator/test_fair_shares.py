@@ -7,7 +7,7 @@ import pytest
 from chakram._compiled import status
 from chakram.fabric.topology import EcnThresholds
 from chakram.predict.simulator.job import SimulationResult
-from chakram.testing.plans import flow_rows
+from tests.made_plans import flow_rows
 from tests.unit.predict.simulator.test_marking import MS, dcqcn, flows_into_one
 
 GIGABIT = 10**9

@@ -16,7 +16,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator import bursts
 from chakram.predict.simulator.job import simulate_plan
 from chakram.results.records import QUEUE_PAIR_FIELDS
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     compute,
     iteration_rows,

@@ -13,7 +13,7 @@ from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import wire_bytes
 from chakram.predict.bound import bound_ns
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     flow_rows,
     make_plan,

@@ -13,7 +13,7 @@ from chakram.fabric.topology import EcnThresholds
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
-from chakram.testing.plans import (
+from tests.made_plans import (
     compute,
     flow_rows,
     make_plan,

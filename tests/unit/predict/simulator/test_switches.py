@@ -16,7 +16,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, ProfileName, Switching
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     flow_rows,
     make_plan,

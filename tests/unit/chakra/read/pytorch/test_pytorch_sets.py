@@ -24,8 +24,8 @@ from chakram.chakra.write.p2p import p2p_csv
 from chakram.errors import MatchingError, TraceError, UnsupportedTrace
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
-from chakram.testing.graphs import job, label
 from chakram.trace.replication import Replication
+from tests.made_graphs import job, label
 from tests.trace_bytes import metadata
 from tests.unit.chakra.read.pytorch.hosts import (
     all_to_all,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm_names
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import ROOTED, CollectiveOp
-from chakram.testing.plans import (
+from tests.made_plans import (
     collective,
     compute,
     matrix_splits,

@@ -28,7 +28,7 @@ from chakram.program.operations import (
     program_of,
 )
 from chakram.results.records import FlowRow, IterationRow, ShareRow, rows_of
-from chakram.testing.ends import port_plan
+from tests.port_plans import port_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

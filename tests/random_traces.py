@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.testing.graphs import Row, collective, compute, job, receive, send
+from tests.made_graphs import Row, collective, compute, job, receive, send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
