@@ -46,15 +46,9 @@ async def stray_lab(state_root: Path, *, kill: bool = True) -> LabState:
     if kill:
         os.kill(state.holder_pid, signal.SIGKILL)
         wait_until(lambda: ended(state), "its end")
-    # A holder that lives may write there meanwhile.
-    wait_until(lambda: _deleted(state_root / LAB), "the end of its directory")
+    shutil.rmtree(state_root / LAB)
     assert len(names_of(LAB)) == 4
     return state
-
-
-def _deleted(folder: Path) -> bool:
-    shutil.rmtree(folder, ignore_errors=True)
-    return not folder.exists()
 
 
 @pytest.mark.asyncio

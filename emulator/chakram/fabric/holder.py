@@ -111,10 +111,12 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
             log_path = directory / _LOG_NAME
             switch = LabSwitch(spec, namespace.descriptor, log_path)
         listener = _listen(directory)
+        log_file = _open_log(directory)
         write_whole(directory / "state.json", encode_state(state))
+        # From the answer on, the lab stands whatever becomes of its directory.
         sys.stdout.write(encode_state(state) + "\n")
         sys.stdout.flush()
-        _detach(directory, keep_stdin=spec.lifetime == "run")
+        _detach(log_file, keep_stdin=spec.lifetime == "run")
         log.info("lab is up name=%s hosts=%d", spec.name, len(state.hosts))
         _serve(lab, spec, switch, listener, wake_reader)
         log.info("lab ends name=%s", spec.name)
@@ -258,17 +260,20 @@ def _listen(directory: Path) -> socket.socket:
     return listener
 
 
-def _detach(directory: Path, *, keep_stdin: bool) -> None:
+def _open_log(directory: Path) -> int:
+    path = directory / _LOG_NAME
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _detach(log_file: int, *, keep_stdin: bool) -> None:
     """Let go of the starter's output, so that its readers see the end of it."""
     null = os.open(os.devnull, os.O_RDWR)
     if not keep_stdin:
         os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
-    path = directory / _LOG_NAME
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.dup2(file, 2)
-    os.close(file)
+    os.dup2(log_file, 2)
+    os.close(log_file)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from chakram.observe.manifest import KILLED, MANIFEST, RUNNING, read_manifest
 from chakram.observe.run_list import list_runs
 from chakram.observe.run_lock import RunLock, is_locked
 from chakram.observe.run_results import open_run
+from tests.leaks import descriptors
 from tests.small_run import small_rows
 from tests.unit.observe.small_runs import STARTED, begin
 
@@ -96,11 +96,14 @@ def test_without_locks_a_run_goes_on_and_claims_none(
 
 
 def test_a_lock_is_let_go_once_and_leaves_no_descriptor(tmp_path: Path) -> None:
-    before = os.listdir("/proc/self/fd")
+    def opened() -> list[str]:
+        return [each for each in descriptors() if each.endswith(f" {tmp_path}")]
+
     lock = RunLock(tmp_path)
     assert lock.is_held
     assert is_locked(tmp_path)
+    assert len(opened()) == 1
     lock.release()
     lock.release()
     assert not is_locked(tmp_path)
-    assert os.listdir("/proc/self/fd") == before
+    assert opened() == []
