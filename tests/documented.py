@@ -140,7 +140,7 @@ def fences(page: str) -> Iterator[Fence]:
 
 
 def config_fences(config: str) -> list[Fence]:
-    """Return the commands in the head of an experiment, each as a fence.
+    """Return the commands in the head of an experiment, each as a fence: all for soak.
 
     They are indented by three spaces; a backslash continues them, and what follows two
     spaces is a remark.  ``run`` takes long, as does what is tagged so in brackets.

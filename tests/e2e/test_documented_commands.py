@@ -1,6 +1,7 @@
-"""What documentation shows is what can be typed: every quick command of it is run.
+"""What documentation shows is what can be typed: the quick commands of pages are run.
 
-``tests.documented`` says how fences are tagged; the long ones are run by ``make soak``.
+``tests.documented`` says how fences are tagged; the long ones are run by ``make soak``,
+as are the commands in the heads of experiments.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.documented import CONFIGS, PAGES, Place, config_fences, fences, parsed_fence
+from tests.documented import PAGES, Place, fences, parsed_fence
 from tests.leaks import names_in, own_lab
 
 if TYPE_CHECKING:
@@ -33,15 +34,6 @@ def test_the_quick_commands_of_a_page_run_as_printed(
 ) -> None:
     place = documented_place(tmp_path)
     assert place.run(list(fences(page)), soak=False, timeout_s=QUICK_S)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", CONFIGS)
-def test_the_quick_commands_of_a_config_run_as_printed(
-    config: str, tmp_path: Path, documented_place: Callable[[Path], Place]
-) -> None:
-    place = documented_place(tmp_path)
-    place.run(config_fences(config), soak=False, timeout_s=QUICK_S)
 
 
 @pytest.mark.slow

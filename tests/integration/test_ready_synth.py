@@ -1,4 +1,7 @@
-"""The ready experiments with made-up traces, simulated once each."""
+"""The ready experiments with made-up traces, simulated once each.
+
+All but `external`, whose job is as large as its hosts are fast.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,14 @@ from tests.support import REPO_ROOT
         ("moe-mix", {"all_reduce", "all_to_all"}),
         ("incast", {"send_recv"}),
         ("permutation", {"send_recv"}),
+        ("dcqcn", {"all_reduce", "all_to_all"}),
+        ("fat-tree", {"all_reduce"}),
+        ("loopback", {"all_reduce"}),
+        ("quickstart", {"all_reduce", "all_to_all"}),
+        ("quickstart-small", {"all_reduce", "all_to_all"}),
+        ("rail", {"all_reduce"}),
+        ("single-switch", {"all_reduce"}),
+        ("two-jobs", {"all_reduce"}),
     ],
 )
 def test_a_ready_experiment_with_a_made_up_trace_can_be_simulated(
