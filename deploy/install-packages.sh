@@ -2,12 +2,19 @@
 # Install the Debian packages named in apt-packages.txt that are missing.
 #
 # Without root, or on another system, it says what is missing and succeeds: builds and
-# tests do without what they do not find. With --required it fails then.
+# tests do without what they do not find. With --required it fails then. With --to-build
+# it installs those of the list's first section only.
 set -euo pipefail
 
 list="$(dirname "$0")/apt-packages.txt"
 required=false
-[[ "${1:-}" == --required ]] && required=true
+wanted=(cat "$list")
+for option in "$@"; do
+    case "$option" in
+    --required) required=true ;;
+    --to-build) wanted=(sed '/^# To run /,$d' "$list") ;;
+    esac
+done
 
 give_up() {
     echo "install-packages: $1" >&2
@@ -21,7 +28,7 @@ missing=()
 while read -r package; do
     status="$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)"
     [[ "$status" == "install ok installed" ]] || missing+=("$package")
-done < <(sed 's/#.*//' "$list" | awk 'NF {print $1}')
+done < <("${wanted[@]}" | sed 's/#.*//' | awk 'NF {print $1}')
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 
 [[ $EUID -eq 0 ]] ||
