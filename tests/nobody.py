@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from functools import cache
 
 from tests.support import REPO_ROOT, missing_root, require
 from tests.waiting import PATIENCE_S
@@ -42,6 +43,14 @@ def interpreter() -> str:
     Where there is none the test is skipped; see `tests.support.require`.
     """
     require("root", missing_root())
+    found = _interpreter()
+    require("netns", None if found else ONLY_ROOT)
+    return found
+
+
+@cache
+def _interpreter() -> str:
+    """Return what `interpreter` does; empty if there is none."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for name in (sys.executable, f"/usr/bin/{version}", shutil.which(version)):
         # Started twice over: programs started by it must find it as well.
@@ -52,7 +61,6 @@ def interpreter() -> str:
                 return name
         except OSError:
             continue
-    require("netns", ONLY_ROOT)
     return ""
 
 

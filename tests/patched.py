@@ -31,7 +31,7 @@ def patched_tree(guide: str, root: Path) -> Path:
         shutil.copytree(
             REPO_ROOT / package,
             root / package,
-            ignore=shutil.ignore_patterns("__pycache__", "*.c"),
+            ignore=shutil.ignore_patterns("*.c"),
         )
     subprocess.run(
         ["git", "apply", "--verbose", "-"],

@@ -172,8 +172,17 @@ REFUSALS = {
 }
 
 
+# Of an agent that is not there a preflight tells as well, after seconds of trying.
 @pytest.mark.parametrize(
-    ("fabric", "code", "sentence"), REFUSALS.values(), ids=REFUSALS
+    ("fabric", "code", "sentence"),
+    [
+        pytest.param(
+            *refusal,
+            id=name,
+            marks=pytest.mark.soak if name == "nobody-listens" else (),
+        )
+        for name, refusal in REFUSALS.items()
+    ],
 )
 def test_what_cannot_be_run_is_refused_in_one_sentence(
     found: Hosts,
@@ -190,8 +199,11 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(
     assert re.fullmatch(sentence, ended.sentence)
 
 
+# A controller that is killed ends a background, too: see test_background_jobs.py.
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"]
+    "number",
+    [pytest.param(signal.SIGKILL, marks=pytest.mark.soak), signal.SIGSTOP],
+    ids=["killed", "frozen"],
 )
 def test_hosts_fall_silent_without_their_controller(
     found: Hosts, tmp_path: Path, number: int

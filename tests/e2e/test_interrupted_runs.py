@@ -46,7 +46,7 @@ def by_a_closed_terminal(run: RunProcess) -> None:
     [
         (to_the_group, "SIGINT"),
         pytest.param(to_the_controller, "SIGINT", marks=pytest.mark.soak),
-        (by_a_supervisor, "SIGTERM"),
+        pytest.param(by_a_supervisor, "SIGTERM", marks=pytest.mark.soak),
         (by_a_closed_terminal, "SIGHUP"),
     ],
 )
@@ -120,7 +120,7 @@ def test_who_insists_need_not_wait(
 @pytest.mark.parametrize(
     ("stop", "name", "prefix"),
     [
-        (to_the_controller, "SIGINT", ()),
+        pytest.param(to_the_controller, "SIGINT", (), marks=pytest.mark.soak),
         (to_the_controller, "SIGINT", IGNORING_SIGINT),
         (by_a_supervisor, "SIGTERM", ()),
     ],

@@ -187,7 +187,7 @@ def tree_with(root: Path, guide: str, *folders: str) -> Path:
         shutil.copytree(
             REPO_ROOT / folder,
             root / folder,
-            ignore=shutil.ignore_patterns("__pycache__", "*.c"),
+            ignore=shutil.ignore_patterns("*.c"),
         )
     subprocess.run(
         ["git", "apply", "-"],

@@ -175,7 +175,7 @@ def test_many_rates_share_a_port(queue_pairs: int, packets: int, load: float) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [0.08, 0.9])
+@pytest.mark.parametrize("load", [pytest.param(0.08, marks=pytest.mark.soak), 0.9])
 def test_a_thousand_queue_pairs_keep_their_rates_over_sockets(load: float) -> None:
     # Little for a core, also in plain Python: what it lacks is lost to all of them.
     rate_bps = 80_000

@@ -68,7 +68,8 @@ CASES = [
     _stage("moe_mixtral_ep8_tp2_pp2_32r.tar.gz", 32),
     # Twice the job above.
     _stage("moe_mixtral_ep8_tp2_pp2_dp2_64r.tar.gz", 64, takes_long=True),
-    _stage("moe_mixtral_32layers_ep8_pp4_32r.tar.gz", 32),
+    # A hundred thousand nodes, which a test of lowering reads as well.
+    _stage("moe_mixtral_32layers_ep8_pp4_32r.tar.gz", 32, takes_long=True),
     Case(
         path="json_variants/stage_json_backend_pp2_dp2_4r",
         ranks=4,

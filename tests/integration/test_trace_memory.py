@@ -14,7 +14,7 @@ or the merged graph of several, the rest."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nranks", [1, 4])
+@pytest.mark.parametrize("nranks", [pytest.param(1, marks=pytest.mark.soak), 4])
 def test_a_node_takes_less_memory_than_its_record_in_the_file(
     tmp_path: Path, nranks: int
 ) -> None:

@@ -92,7 +92,9 @@ async def test_namespaces_have_names_only_where_root_made_them() -> None:
             assert [host.netns_name for host in hosts] == [None, None]
 
 
-@FAMILIES
+@pytest.mark.parametrize(
+    "family", ["ipv4", pytest.param("ipv6", marks=pytest.mark.soak)]
+)
 @pytest.mark.asyncio
 async def test_ecmp_uses_all_uplinks_and_the_seed_decides_how(family: str) -> None:
     found: dict[tuple[str, int], dict[str, int]] = {}

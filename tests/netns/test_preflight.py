@@ -119,7 +119,9 @@ def pair(report: PreflightReport, source: str, destination: str) -> PairReport:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    "family", [pytest.param("ipv4", marks=pytest.mark.soak), "ipv6"]
+)
 async def test_a_sound_lab_has_no_failures(tmp_path: Path, family: str) -> None:
     report = await preflight_of(
         experiment(STAR, family=family, min_rate="0.3"), tmp_path, sound

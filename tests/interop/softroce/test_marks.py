@@ -20,7 +20,7 @@ ECN_CAPABLE = 0x6A
 """DSCP 26, ECT(0)."""
 
 
-@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("version", [pytest.param(4, marks=pytest.mark.soak), 6])
 def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
     mark(disturbed, LEAVING)
     transport = replace(

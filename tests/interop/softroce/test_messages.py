@@ -30,8 +30,15 @@ _LAST_OPCODES = frozenset(
 )
 
 
-@pytest.mark.parametrize("path_mtu", [1024, 4096])
-@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize(
+    ("version", "path_mtu"),
+    [
+        (4, 4096),
+        (6, 1024),
+        pytest.param(4, 1024, marks=pytest.mark.soak),
+        pytest.param(6, 4096, marks=pytest.mark.soak),
+    ],
+)
 def test_messages_of_every_size_arrive_both_ways(
     machine: Machine, version: int, path_mtu: int
 ) -> None:
