@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING
 from chakram._compiled import install
 
 if TYPE_CHECKING:
-    from chakram.api import run_experiment, simulate_experiment
+    from chakram.api import Results, open_run, run, simulate
     from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
     from chakram.config.experiment import Experiment, load_experiment
     from chakram.errors import ChakramError
-    from chakram.observe.run_results import RunResults, open_run
 
 __all__ = [
     "ChakramError",
     "Experiment",
-    "RunResults",
+    "Results",
     "TraceSet",
     "__version__",
     "load_experiment",
     "load_trace_set",
     "open_run",
-    "run_experiment",
-    "simulate_experiment",
+    "run",
+    "simulate",
 ]
 
 __version__ = "0.1.0"
@@ -35,13 +34,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "ChakramError": "chakram.errors",
     "Experiment": "chakram.config.experiment",
-    "RunResults": "chakram.observe.run_results",
+    "Results": "chakram.api",
     "TraceSet": "chakram.chakra.sets.trace_set",
     "load_experiment": "chakram.config.experiment",
     "load_trace_set": "chakram.chakra.sets.trace_set",
-    "open_run": "chakram.observe.run_results",
-    "run_experiment": "chakram.api",
-    "simulate_experiment": "chakram.api",
+    "open_run": "chakram.api",
+    "run": "chakram.api",
+    "simulate": "chakram.api",
 }
 
 install()

@@ -3,41 +3,115 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chakram.cli.options import read_experiment
+from chakram.config.experiment import Experiment, load_experiment, parse_experiment
 from chakram.controller import shell, virtual_time
 from chakram.controller.observer import Silent
 from chakram.controller.request import RunRequest
-from chakram.observe.run_results import open_run
+from chakram.errors import RunInterrupted
+from chakram.observe import run_results
+from chakram.observe.console import render_table
+from chakram.observe.sides import read_side
+from chakram.observe.why import why_of
+from chakram.results import comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import pyarrow as pa
 
     from chakram.controller.observer import Progress
     from chakram.controller.outcome import RunOutcome
-    from chakram.observe.run_results import RunResults
+    from chakram.results.causes import Why
+    from chakram.results.comparison import Comparison
 
-__all__ = ["run_experiment", "simulate_experiment"]
+__all__ = ["Results", "open_run", "run", "simulate"]
+
+AnyExperiment = str | Path | Mapping[str, Any] | Experiment
+"""The experiment file, what would stand in one, or one that is read."""
+
+_SIMULATE, _RUN = "simulate", "run"
 
 
-def simulate_experiment(
-    experiment: str | Path,
+class Results(run_results.RunResults):
+    """What a run has left: Arrow tables, and dataclasses made from them.
+
+    ``print`` shows what the command prints; so does a notebook.
+    """
+
+    @property
+    def flows(self) -> pa.Table:
+        """One row per message: ``table("flows")``."""
+        return self.table("flows")
+
+    @property
+    def operations(self) -> pa.Table:
+        """One row per operation of a rank: ``table("operations")``."""
+        return self.table("operations")
+
+    def why(self, *, until: str | None = None, job: str | None = None) -> Why:
+        """Return what time was lost by, as ``chakram why`` tells it.
+
+        Args:
+            until: A collective, by its name or as ``group#k``: the time until it ended.
+            job: Of this job alone.
+
+        Raises:
+            InputError: If the records do not say it, or there is no such collective.
+        """
+        return why_of(self, until=until, job=job)
+
+    def compare(self, other: run_results.RunResults | str | Path) -> Comparison:
+        """Return what differs in another run, or file, as ``chakram compare`` does.
+
+        Raises:
+            ChakramError: If it is nothing that can be compared.
+        """
+        path = other.path if isinstance(other, run_results.RunResults) else Path(other)
+        return comparison.compare(read_side(self.path), read_side(path))
+
+    def __str__(self) -> str:
+        return render_table(self.summary())
+
+    def __repr__(self) -> str:
+        return f"<Results of {self.manifest.name} in {self.path}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def open_run(directory: str | Path) -> Results:
+    """Return the results in a run directory, also while it is written.
+
+    Raises:
+        ChakramError: If it is none, or cannot be read.
+    """
+    found = run_results.open_run(Path(directory))
+    return Results(found.path, found.manifest)
+
+
+def simulate(
+    experiment: AnyExperiment,
     *,
-    overrides: Mapping[str, str] | None = None,
+    set: Mapping[str, Any] | None = None,
     runs: str | Path | None = None,
     plan: str | Path | None = None,
     alone: str | None = None,
     progress: Progress | None = None,
-) -> RunResults:
+) -> Results:
     """Run an experiment in virtual time, as ``chakram simulate`` does.
 
     Args:
-        experiment: The experiment file.
-        overrides: What ``--set`` says: values by key, each as it would stand in the
-            file, e.g. ``{"transport.window": "64KiB"}``.
-        runs: Folder of run directories, instead of the file's.
+        experiment: The experiment file, a mapping of what would stand in one, or what
+            `load_experiment` has returned.  Relative paths in a mapping start at the
+            current folder.
+        set: What ``--set`` says: values by key, e.g. ``{"transport.window": "64KiB",
+            "iterations.measured": 3}``.
+        runs: Folder of run directories, instead of the experiment's.
         plan: A saved plan to take the programs from, instead of the traces.
         alone: The one job that is run, where it is placed beside the others.
         progress: Told how far it is.
@@ -49,27 +123,31 @@ def simulate_experiment(
         ChakramError: If the experiment is wrong, or does not come to its end; the run
             directory is there all the same if it began.
     """
-    request = _request(experiment, overrides, runs, plan, alone, progress)
+    request = _request(experiment, set or {}, runs, plan, alone, progress)
     return _results(virtual_time.simulate_experiment(request))
 
 
-def run_experiment(
-    experiment: str | Path,
+def run(
+    experiment: AnyExperiment,
     *,
-    overrides: Mapping[str, str] | None = None,
+    world: str | None = None,
+    set: Mapping[str, Any] | None = None,
     runs: str | Path | None = None,
     plan: str | Path | None = None,
     alone: str | None = None,
     progress: Progress | None = None,
-) -> RunResults:
+) -> Results:
     """Run an experiment on its fabric, as ``chakram run`` does.
 
-    It has an event loop of its own, so it cannot be called where one runs. In the main
-    thread SIGINT, SIGTERM and SIGHUP end the run in order.
+    Where an event loop runs already, as in a notebook, it runs in a thread with a loop
+    of its own, and this call waits for it all the same.  In the main thread signals end
+    the run in order.
 
     Args:
-        experiment: As for `simulate_experiment`, like all others.
-        overrides: Likewise; `lab` and `metrics` of the command are keys of the file.
+        experiment: As for `simulate`, like all but *world*.
+        world: ``run``, or nothing: the experiment's fabric; ``simulate``: virtual time;
+            else the kind of fabric that takes its place, e.g. ``loopback``.
+        set: Likewise; `lab` and `metrics` of the command are keys of the file.
         runs: Likewise.
         plan: Likewise.
         alone: Likewise.
@@ -79,22 +157,50 @@ def run_experiment(
         What its run directory holds.
 
     Raises:
-        ChakramError: As for `simulate_experiment`.
+        ChakramError: As for `simulate`.
     """
-    request = _request(experiment, overrides, runs, plan, alone, progress)
-    return _results(asyncio.run(shell.run_experiment(request)))
+    changes = dict(set or {})
+    if world not in (None, _RUN, _SIMULATE):
+        changes = {"fabric.kind": world, **changes}
+    request = _request(experiment, changes, runs, plan, alone, progress)
+    if world == _SIMULATE:
+        return _results(virtual_time.simulate_experiment(request))
+    return _results(_ended(request))
+
+
+def _ended(request: RunRequest) -> RunOutcome:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(shell.run_experiment(request))
+    under_way: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def whole() -> RunOutcome:
+        task = asyncio.current_task()
+        assert task is not None
+        under_way.append((asyncio.get_running_loop(), task))
+        return await shell.run_experiment(request)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="chakram-run") as pool:
+        future = pool.submit(lambda: asyncio.run(whole()))
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # Leaving the block waits until all that was built is taken down.
+            for loop, task in under_way:
+                loop.call_soon_threadsafe(task.cancel)
+            raise RunInterrupted("run", "interrupted by SIGINT") from None
 
 
 def _request(
-    experiment: str | Path,
-    overrides: Mapping[str, str] | None,
+    experiment: AnyExperiment,
+    changes: Mapping[str, Any],
     runs: str | Path | None,
     plan: str | Path | None,
     alone: str | None,
     progress: Progress | None,
 ) -> RunRequest:
-    said = [f"{key}={value}" for key, value in (overrides or {}).items()]
-    settings, text = read_experiment(Path(experiment), said)
+    settings, text = _read(experiment, changes)
     return RunRequest(
         experiment=settings,
         text=text,
@@ -105,7 +211,34 @@ def _request(
     )
 
 
-def _results(outcome: RunOutcome) -> RunResults:
+def _read(
+    experiment: AnyExperiment, changes: Mapping[str, Any]
+) -> tuple[Experiment, str]:
+    """Return an experiment with its changes, and its text for the record."""
+    said = {
+        key: value if isinstance(value, str) else json.dumps(value, default=str)
+        for key, value in changes.items()
+    }
+    if isinstance(experiment, str | Path):
+        settings = load_experiment(experiment, overrides=said)
+        text = Path(experiment).read_text(encoding="utf-8")
+    else:
+        document: Any = experiment
+        if isinstance(experiment, Experiment):
+            document = experiment.written.model_dump(
+                mode="json", by_alias=True, exclude_unset=True
+            )
+        # JSON is YAML that means the same to everybody.
+        text = json.dumps(document, indent=2, default=str) + "\n"
+        if isinstance(experiment, Experiment) and not said:
+            settings = experiment
+        else:
+            settings = parse_experiment(text, overrides=said)
+    changed = [f"# --set {key}={value}\n" for key, value in said.items()]
+    return settings, "".join([*changed, text])
+
+
+def _results(outcome: RunOutcome) -> Results:
     if outcome.error is not None:
         raise outcome.error
     return open_run(outcome.directory)

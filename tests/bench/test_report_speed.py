@@ -29,9 +29,9 @@ SLOWEST_NS = 7_777_777_777
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
     """Return a simulated run whose flows were multiplied, each time a little later."""
-    run = chakram.simulate_experiment(
+    run = chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        overrides={"iterations.measured": "1"},
+        set={"iterations.measured": "1"},
         runs=tmp_path_factory.mktemp("runs"),
     )
     path = run.path / "flows.parquet"

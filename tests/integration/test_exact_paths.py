@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.api import simulate_experiment
+from chakram import simulate
 from tests.explained import assert_exact
 
 EXPERIMENT = """\
@@ -64,5 +64,5 @@ def test_the_path_of_a_recorded_trace_is_exact(
             leaves=-(-ranks // 4),
         )
     )
-    results = simulate_experiment(experiment, runs=tmp_path / "runs")
+    results = simulate(experiment, runs=tmp_path / "runs")
     assert assert_exact(results) > 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.api import simulate_experiment
+from chakram import simulate
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def test_collectives_take_what_they_were_measured_to_take(
     config: str, measured_us: dict[str, int], tmp_path: Path
 ) -> None:
-    results = simulate_experiment(REPO_ROOT / f"configs/{config}.yaml", runs=tmp_path)
+    results = simulate(REPO_ROOT / f"configs/{config}.yaml", runs=tmp_path)
     times: dict[str, list[int]] = {}
     for each in results.table(
         "collectives", "measured", "algorithm", "size_bytes", "duration_ns"
@@ -45,9 +45,9 @@ def test_collectives_take_what_they_were_measured_to_take(
 
 
 def test_an_incast_loses_what_it_was_measured_to_lose(tmp_path: Path) -> None:
-    results = simulate_experiment(
+    results = simulate(
         REPO_ROOT / "configs/incast.yaml",
-        overrides={"fabric.links.host.queue": "64KiB"},
+        set={"fabric.links.host.queue": "64KiB"},
         runs=tmp_path,
     )
     flows = [

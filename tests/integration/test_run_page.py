@@ -46,9 +46,9 @@ MARKS = re.compile(r"<(path|rect|circle|image|line|polyline)\b")
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
     """Return a simulation with collectives of several kinds, marks and uplinks."""
-    return chakram.simulate_experiment(
+    return chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        overrides={
+        set={
             "jobs[0].trace.all_to_all": "256KiB",
             "jobs[0].trace.all_reduce": "512KiB",
             "jobs[0].trace.dense": "256KiB",
@@ -194,9 +194,9 @@ def test_files_are_listed_with_their_digests(simulated: RunResults, page: str) -
 @pytest.mark.slow
 def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> None:
     require_chromium()
-    other = chakram.simulate_experiment(
+    other = chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        overrides={
+        set={
             "jobs[0].trace.all_to_all": "256KiB",
             "jobs[0].trace.all_reduce": "512KiB",
             "jobs[0].trace.dense": "256KiB",

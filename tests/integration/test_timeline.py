@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
-    return chakram.simulate_experiment(
+    return chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        overrides={
+        set={
             "jobs[0].trace.all_to_all": "256KiB",
             "jobs[0].trace.all_reduce": "512KiB",
             "jobs[0].trace.dense": "256KiB",

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
 import chakram
+from chakram import api
+from chakram.errors import RunInterrupted
 from tests.support import REPO_ROOT
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 INCAST = REPO_ROOT / "configs/incast.yaml"
+SHORT = {
+    "iterations.measured": 1,
+    "jobs[0].trace.fan_in": 2,
+    "jobs[0].trace.repeats": 1,
+    "jobs[0].trace.size": "16KiB",
+    "predict": ["bound"],
+    "transport.window": "32KiB",
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(chakram.__all__) - {"__version__"}))
@@ -24,6 +37,13 @@ def test_what_is_public_is_there_and_documented(name: str) -> None:
     assert name in dir(chakram)
     page = (REPO_ROOT / "docs/reference/python.md").read_text()
     assert f"`{name}" in page
+
+
+def test_what_results_offer_is_documented() -> None:
+    page = (REPO_ROOT / "docs/reference/python.md").read_text()
+    offered = [name for name in vars(chakram.Results) if not name.startswith("_")]
+    assert offered
+    assert [name for name in offered if f"`{name}" not in page] == []
 
 
 def test_what_is_not_there_is_said_as_python_says_it() -> None:
@@ -43,19 +63,139 @@ def test_an_import_loads_none_of_it() -> None:
 
 
 def test_a_simulation_from_python(tmp_path: Path) -> None:
-    results = chakram.simulate_experiment(
-        INCAST,
-        overrides={"iterations.measured": "1", "jobs[0].trace.fan_in": "2"},
-        runs=tmp_path,
-    )
+    results = chakram.simulate(INCAST, set=SHORT, runs=tmp_path)
     assert results.path.parent == tmp_path
-    assert results.table("flows").num_rows > 0
-    assert chakram.open_run(results.path).manifest == results.manifest
+    assert results.flows.num_rows == results.table("flows").num_rows > 0
+    assert set(results.operations["kind"].to_pylist()) >= {"send", "receive"}
+    assert results.why().time_ns == results.why(job="incast").time_ns > 0
+    assert results.summary().facts.world == "simulate"
+    assert "# Run complete." in str(results)
+    assert "&lt;" not in results._repr_html_().partition("\n")[0]
+    assert repr(results) == f"<Results of incast in {results.path}>"
+    again = chakram.open_run(str(results.path))
+    assert again.manifest == results.manifest
+    assert not any(each.significant for each in _all(results.compare(again)))
+
+
+def _all(found: Any) -> list[Any]:
+    return [each for level in found.levels.values() for each in level]
+
+
+def test_files_mappings_and_experiments_mean_the_same(tmp_path: Path) -> None:
+    mapping = yaml.safe_load(INCAST.read_text())
+    read = chakram.load_experiment(INCAST)
+    every = [
+        chakram.simulate(experiment, set=SHORT, runs=tmp_path)
+        for experiment in (str(INCAST), mapping, read)
+    ]
+    first = every[0]
+    for each in every[1:]:
+        assert each.manifest.experiment == first.manifest.experiment
+        assert each.flows["fct_ns"] == first.flows["fct_ns"]
+    # What the run directory keeps can be run again.
+    for each in every:
+        kept = each.path / "experiment.yaml"
+        text = kept.read_text()
+        assert text.startswith("# --set iterations.measured=1\n")
+        said = dict(re.findall(r"^# --set ([^=\n]+)=(.*)$", text, re.M))
+        assert said["transport.window"] == "32KiB"
+        again = chakram.load_experiment(kept, overrides=said)
+        assert again.iterations.measured == 1
+    assert read.iterations.measured == 5  # nobody changed it
+
+
+def test_an_experiment_may_be_run_as_it_was_read(tmp_path: Path) -> None:
+    overrides = {"iterations.measured": "1", "jobs[0].trace.repeats": "1"}
+    read = chakram.load_experiment(INCAST, overrides=overrides)
+    results = chakram.simulate(read, runs=tmp_path)
+    assert results.manifest.measured == 1
+    kept = chakram.load_experiment(results.path / "experiment.yaml")
+    assert kept.jobs == read.jobs
 
 
 def test_a_mistake_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(chakram.ChakramError, match=r"--set transport\.windw=1KiB"):
-        chakram.simulate_experiment(
-            INCAST, overrides={"transport.windw": "1KiB"}, runs=tmp_path
-        )
+        chakram.simulate(INCAST, set={"transport.windw": "1KiB"}, runs=tmp_path)
+    with pytest.raises(chakram.ChakramError, match="'moon'"):
+        chakram.run(INCAST, world="moon", runs=tmp_path)
+    with pytest.raises(chakram.ChakramError, match="experiment: 4 mistakes"):
+        chakram.simulate({}, runs=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_in_virtual_time_is_a_simulation(tmp_path: Path) -> None:
+    results = chakram.run(INCAST, world="simulate", set=SHORT, runs=tmp_path)
+    assert results.manifest.world == "simulate"
+
+
+class Ran:
+    """Takes the place of what runs experiments."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.directory = directory
+        self.worlds: list[str] = []
+        self.threads: list[threading.Thread] = []
+        self.cancelled = False
+        self.waits = False
+        monkeypatch.setattr(api.shell, "run_experiment", self)
+
+    async def __call__(self, request: Any) -> Any:
+        self.worlds.append(request.experiment.fabric.kind)
+        self.threads.append(threading.current_thread())
+        try:
+            if self.waits:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return SimpleNamespace(error=None, directory=self.directory)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ran:
+    path = chakram.simulate(INCAST, set=SHORT, runs=tmp_path).path
+    return Ran(monkeypatch, path)
+
+
+def test_a_run_has_a_loop_of_its_own(ran: Ran) -> None:
+    assert chakram.run(INCAST).path == ran.directory
+    assert chakram.run(INCAST, world="run").path == ran.directory
+    assert ran.worlds == ["namespaces"] * 2
+    assert ran.threads == [threading.main_thread()] * 2
+
+
+def test_where_a_loop_runs_a_run_has_a_thread(ran: Ran) -> None:
+    async def cell() -> chakram.Results:
+        return chakram.run(INCAST)
+
+    assert asyncio.run(cell()).path == ran.directory
+    (thread,) = ran.threads
+    assert thread is not threading.main_thread()
+    assert not thread.is_alive()
+
+
+def test_an_interrupted_cell_ends_its_run(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran.waits = True
+
+    class Interrupted(api.ThreadPoolExecutor):
+        def submit(self, *args: Any, **named: Any) -> Any:
+            future = super().submit(*args, **named)
+
+            def result() -> None:
+                while not ran.threads:
+                    threading.Event().wait(0.001)
+                raise KeyboardInterrupt
+
+            future.result = result  # type: ignore[method-assign]
+            return future
+
+    monkeypatch.setattr(api, "ThreadPoolExecutor", Interrupted)
+
+    async def cell() -> None:
+        chakram.run(INCAST)
+
+    with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
+        asyncio.run(cell())
+    assert ran.cancelled

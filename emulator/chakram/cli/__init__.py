@@ -29,6 +29,7 @@ from chakram.cli.compare import compare, diff
 from chakram.cli.dcqcn import dcqcn
 from chakram.cli.doctor import doctor
 from chakram.cli.examples import add_examples
+from chakram.cli.export import app as export_app
 from chakram.cli.fabric import app as fabric_app
 from chakram.cli.gate import gate
 from chakram.cli.init import init
@@ -69,6 +70,7 @@ _LEAST_ADDRESS_SPACE_BYTES = {
             "timeline",
             "compare",
             "diff",
+            "export",
             "gate",
             "interference",
         ),
@@ -122,6 +124,7 @@ app.command()(gate)
 app.command()(report)
 app.command()(timeline)
 app.command()(why)
+app.add_typer(export_app)
 app.command()(interference)
 app.command()(plan)
 app.command()(preflight)

@@ -442,7 +442,7 @@ def _test(
     least: float | None,
     **said: Any,
 ) -> BenchTest:
-    from chakram.observe.nccl_output import BenchTest
+    from chakram.observe.nccl_output import DEVICE, BenchTest
     from chakram.results.bandwidth import bus_factor
 
     factor = (
@@ -450,15 +450,13 @@ def _test(
         if name == "hypercube_perf"
         else float(bus_factor(_PROGRAMS[name].op, nranks=nranks))
     )
-    # One tool counts the ranks by lines that say NVIDIA.
-    what = "port of chakram, no NVIDIA device"
     return BenchTest(
         name=name,
         nranks=nranks,
         factor=factor,
         sizes=sizes,
         least_busbw=least,
-        devices=tuple((f"port{rank}", what) for rank in range(nranks)),
+        devices=tuple((f"port{rank}", DEVICE) for rank in range(nranks)),
         **said,
     )
 

@@ -78,6 +78,23 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram report runs/A --bmwg --figures figures --force",
     ),
     "timeline": ("chakram timeline runs/20260131T101500Z-quickstart",),
+    "export": (
+        "chakram export fct runs/20260131T101500Z-quickstart --out exported",
+        "chakram export p2p configs/incast.yaml --out exported",
+    ),
+    "export fct": (
+        "chakram export fct runs/20260131T101500Z-quickstart --out exported",
+    ),
+    "export p2p": (
+        "chakram export p2p runs/20260131T101500Z-quickstart --out exported",
+        "chakram export p2p configs/incast.yaml --set seed=2 --out exported",
+    ),
+    "export links": (
+        "chakram export links runs/20260131T101500Z-quickstart --out exported",
+    ),
+    "export nccl-tests": (
+        "chakram export nccl-tests runs/20260131T101500Z-quickstart --out exported",
+    ),
     "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),
     "plan": (
         "chakram plan configs/quickstart.yaml",

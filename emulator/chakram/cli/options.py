@@ -139,6 +139,7 @@ DOCUMENTS = {
     "doctor": 1,
     "experiment-written": 1,
     "experiments": 1,
+    "exported": 1,
     "fabric": 1,
     "fabric-section": 1,
     "gate": 1,

@@ -48,7 +48,8 @@ class Interrupts:
     """Lets a signal end the current task in order.
 
     While ``listener`` is set, the first signal is told to it; without one, or the
-    second time, the task is cancelled, which takes down whatever it had built.
+    second time, the task is cancelled, which takes down whatever it had built.  Threads
+    other than the main one get no signals: there nothing is listened to.
 
     Args:
         what: What is ended, for the error that says so.
@@ -70,7 +71,8 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
-        self._before = {number: signal.getsignal(number) for number in _signals()}
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in _signals()}
         loop = asyncio.get_running_loop()
         for number in self._before:
             loop.add_signal_handler(number, self._come, number.name)

@@ -17,15 +17,18 @@ measured, too.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.observe.console import DIVIDED, redop
 from chakram.observe.document import NCCL_TESTS_JSON_VERSION
-from chakram.results.bandwidth import percentile
+from chakram.results.bandwidth import bus_factor, percentile
+from chakram.results.readers.nccl_tests import TESTS
 from chakram.results.run_records import CollectiveKey
 
 if TYPE_CHECKING:
@@ -36,12 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AVERAGE",
+    "DEVICE",
     "LAST",
     "BenchRow",
     "BenchSize",
     "BenchTest",
     "average_busbw",
     "document",
+    "documents_of",
     "measured_rows",
     "table",
 ]
@@ -49,9 +54,13 @@ __all__ = [
 AVERAGE, LAST = 1, 3
 """What ``-a`` says: the mean over the ranks, or until the last one is done."""
 
+DEVICE = "port of chakram, no NVIDIA device"
+"""What stands for a GPU: one tool counts the ranks by lines that say NVIDIA."""
+
 LEAST_SHARE = 0.9
 """Of ``NCCL_TESTS_MIN_BW``, below which nccl-tests fails."""
 
+_PROGRAM_OF = {op: name for name, op in TESTS.items()}
 _BLOCK_HEADINGS = ("time", "algbw", "busbw", "#wrong")
 _BLOCK_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
 _ITERATION_HEADINGS = ("i_min", "i_max", "i_p99", "i_cv%")
@@ -510,3 +519,104 @@ def _result(test: BenchTest, row: BenchRow) -> dict[str, Any]:
         "cv": _statistics(row)["cv_pct"] / 100,
         "generator_bound": row.generator_bound,
     }
+
+
+def documents_of(
+    results: RunResults, *, version: str
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what nccl-tests' programs would have written of a run, each by its name.
+
+    There is one for each job, collective, algorithm and number of ranks; every size in
+    it is a row, over all groups.
+
+    Returns:
+        The documents, and sentences about what none of these programs measures.
+    """
+    found: dict[tuple[CollectiveOp, str, str, int], dict[int, list[CollectiveRecord]]]
+    found = defaultdict(lambda: defaultdict(list))
+    left_out: Counter[str] = Counter()
+    for record in results.collectives():
+        identity = record.identity
+        if not record.measured or not record.complete:
+            continue
+        if identity.op not in _PROGRAM_OF:
+            left_out[str(identity.op)] += 1
+            continue
+        key = (identity.op, identity.key.job, identity.algorithm, identity.nranks)
+        found[key][identity.size_bytes].append(record)
+    manifest = results.manifest
+    bounds = results.bounds()
+    looked = manifest.verification.get("every", 0) != 0
+    documents = {}
+    for (op, job, algorithm, nranks), by_size in sorted(found.items()):
+        sizes = [
+            BenchSize(
+                asked_bytes=size,
+                size_bytes=size,
+                count=size // nranks if op in DIVIDED else size,
+                input_bytes=of_size[0].identity.input_bytes,
+                record_bytes=size,
+            )
+            for size, of_size in sorted(by_size.items())
+        ]
+        test = BenchTest(
+            name=f"{_PROGRAM_OF[op]}_perf",
+            nranks=nranks,
+            factor=float(bus_factor(op, nranks=nranks)),
+            sizes=tuple(sizes),
+            datatype="uint8",
+            redop=redop(op),
+            root=by_size[sizes[0].size_bytes][0].identity.root,
+            average=LAST,
+            per_iteration=True,
+            skip=0,
+            least_busbw=None,
+            config={
+                "nthreads": 1,
+                "ngpus": nranks,
+                "minimum_bytes": sizes[0].size_bytes,
+                "maximum_bytes": sizes[-1].size_bytes,
+                "step_factor": 2,
+                "warmup_iters": manifest.warmup,
+                "iterations": manifest.measured,
+                "aggregated_iterations": 1,
+                "validation": int(looked),
+                "graph": 0,
+                "blocking_collectives": "false",
+                "per_iter_timing": "true",
+                "per_iter_skip": 0,
+                "parallel_init": "false",
+            },
+            devices=tuple((f"rank{rank}", DEVICE) for rank in range(nranks)),
+        )
+        rows = [
+            _row(
+                size,
+                {
+                    (record.iteration, place): [record]
+                    for place, record in enumerate(by_size[size.record_bytes])
+                },
+                test,
+                dilation=manifest.dilation,
+                bounds=bounds,
+                looked=looked,
+                net_bytes=None,
+            )
+            for size in sizes
+        ]
+        name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{test.name} {job} {algorithm}")
+        documents[f"{name.strip('-')}-{nranks}"] = document(
+            test,
+            [rows],
+            args=[test.name],
+            started=manifest.started_at,
+            ended=manifest.ended_at or manifest.started_at,
+            version=version,
+            directory=str(results.path),
+            banners=manifest.banners,
+        )
+    notes = [
+        f"{count} of {op} are left out: nccl-tests has no such test"
+        for op, count in sorted(left_out.items())
+    ]
+    return documents, notes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chakram import simulate_experiment
+from chakram import simulate
 from chakram.cli import main
 from chakram.observe.run_results import RunResults
 from tests.unit.cli.test_runs import make_run
@@ -52,9 +52,7 @@ def experiment(tmp_path: Path) -> Path:
 
 def simulated(experiment: Path, **overrides: str) -> RunResults:
     changes = {key.replace("__", "."): value for key, value in overrides.items()}
-    return simulate_experiment(
-        experiment, overrides=changes, runs=experiment.parent / "runs"
-    )
+    return simulate(experiment, set=changes, runs=experiment.parent / "runs")
 
 
 def compared(capsys: pytest.CaptureFixture[str], *paths: Path | str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from chakram import simulate_experiment
+from chakram import simulate
 from chakram.cli import app
 from chakram.controller.against import beside_file
 from chakram.errors import ResultsError
@@ -63,7 +63,7 @@ def log_of(ranks: int, *, extra: str = "") -> str:
 def test_ranks_and_collectives_stand_beside_a_log(
     tmp_path: Path, experiment: Path
 ) -> None:
-    results = simulate_experiment(experiment, runs=tmp_path / "runs")
+    results = simulate(experiment, runs=tmp_path / "runs")
     (collective,) = results.collectives()
     name = collective.identity.name
     events = "".join(
@@ -84,10 +84,10 @@ def test_messages_stand_beside_a_real_fct_file(
 ) -> None:
     folder = chakram_data / "reference" / "simulators" / "ns3"
     path = folder / "cc12_Switch8_all_reduce_ring_1_1048576" / "fct.txt"
-    results = simulate_experiment(
+    results = simulate(
         experiment,
         runs=tmp_path / "runs",
-        overrides={
+        set={
             "simulation.level": "packet",
             "transport.window": "16MiB",
             "transport.burst": 1,  # ns-3 sends packet by packet
@@ -112,7 +112,7 @@ def test_messages_stand_beside_a_real_fct_file(
 def test_a_file_of_something_else_is_refused(
     tmp_path: Path, experiment: Path, text: str, said: str
 ) -> None:
-    results = simulate_experiment(experiment, runs=tmp_path / "runs")
+    results = simulate(experiment, runs=tmp_path / "runs")
     with pytest.raises(ResultsError, match=re.escape(said)):
         beside_file(written(tmp_path, text), results.path)
 

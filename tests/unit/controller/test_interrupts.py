@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -71,3 +72,16 @@ async def test_what_cancels_without_a_signal_stays_what_it_is() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_other_threads_get_no_signals() -> None:
+    # As where a notebook's loop runs in the main thread.
+    before = signal.getsignal(signal.SIGINT)
+
+    async def work() -> str | None:
+        with Interrupts() as interrupts:
+            return interrupts.name
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: asyncio.run(work())).result() is None
+    assert signal.getsignal(signal.SIGINT) == before

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chakram import simulate_experiment
+from chakram import simulate
 from chakram.controller import level_simulation
 from chakram.errors import ConfigError, RunFailed
 from chakram.observe.run_results import RunResults
@@ -37,7 +37,7 @@ def simulated(folder: Path, **changes: str) -> RunResults:
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump(EXPERIMENT))
     overrides = {key.replace("__", "."): value for key, value in changes.items()}
-    return simulate_experiment(path, runs=folder / "runs", overrides=overrides)
+    return simulate(path, runs=folder / "runs", set=overrides)
 
 
 TABLES = ("flows", "collectives", "ranks", "links")

@@ -1,4 +1,4 @@
-"""Files of ns-3's RDMA model, as HPCC has it: ``fct.txt`` and ``pfc.txt``.
+"""Files of ns-3's RDMA model, as HPCC has it: fct.txt, pfc.txt and qlen.txt.
 
 A line of ``fct.txt`` is a message: the addresses of sender and receiver in hexadecimal,
 both ports, its bytes, when it began, how long it took until its last acknowledgement
@@ -7,22 +7,55 @@ address ``0x0b000001 + n * 256``.
 
 A line of ``pfc.txt`` is a pause frame that a node has received: time in nanoseconds,
 node, 0 for a host and 1 for a switch, interface, 1 for a pause and 0 for its end.
+
+A line of ``qlen.txt`` is what waits in a switch at some time: time, number of the
+switch, and of every port that has 1,000 bytes or more its interface and its bytes.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
 
-__all__ = ["FlowTime", "PauseEvent", "read_flow_times", "read_pauses"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
+__all__ = [
+    "FIRST_PORT",
+    "LEAST_QUEUE_BYTES",
+    "PORT",
+    "PORTS",
+    "FlowTime",
+    "PauseEvent",
+    "QueueLength",
+    "flow_times_text",
+    "pauses_text",
+    "queue_lengths_text",
+    "read_flow_times",
+    "read_pauses",
+    "read_queue_lengths",
+]
+
+FIRST_PORT = 10_000
+"""Source port of the first message of a pair; the next has the next one."""
+
+PORT = 100
+"""Where all messages go to."""
+
+PORTS = 1 << 16
+
+LEAST_QUEUE_BYTES = 1000
+"""Shorter queues are not told."""
+
+_FIRST_ADDRESS = 0x0B000001
 _ADDRESS = re.compile(r"[0-9a-f]{8}")
 _FLOW_HINT = "e.g. 0b000201 0b000501 10003 100 65536 18250 2710 2384"
 _PAUSE_HINT = "e.g. 18250 4 1 2 1"
-_MOST_PORTS = 1 << 16
+_QUEUE_HINT = "e.g. time 600 16 j 9 3108 j 10 1036"
 
 
 class FlowTime(NamedTuple):
@@ -53,6 +86,15 @@ class PauseEvent(NamedTuple):
     pauses: bool
 
 
+class QueueLength(NamedTuple):
+    """What waits at an interface of a switch."""
+
+    time_ns: int
+    node: int
+    interface: int
+    size_bytes: int
+
+
 def read_flow_times(data: bytes, source: str) -> list[FlowTime]:
     """Return the messages of a ``fct.txt``, in its order.
 
@@ -75,7 +117,7 @@ def read_flow_times(data: bytes, source: str) -> list[FlowTime]:
                 for name, text in zip(names, fields[2:], strict=True)
             ),
         )
-        if max(flow.src_port, flow.dst_port) >= _MOST_PORTS:
+        if max(flow.src_port, flow.dst_port) >= PORTS:
             raise ResultsError(where, "a port is not below 65536", _FLOW_HINT)
         found.append(flow)
     return found
@@ -112,3 +154,64 @@ def read_pauses(data: bytes, source: str) -> list[PauseEvent]:
             )
         found.append(PauseEvent(time_ns, node, bool(kind), interface, bool(event)))
     return found
+
+
+def read_queue_lengths(data: bytes, source: str) -> list[QueueLength]:
+    """Return the queues of a ``qlen.txt``, in its order.
+
+    Raises:
+        ResultsError: If it is none.
+    """
+    found = []
+    for where, line in lines_of(data, source):
+        fields = line.split()
+        if fields[0] != "time" or len(fields) % 3 or set(fields[3::3]) - {"j"}:
+            raise ResultsError(where, "is no line of qlen.txt", _QUEUE_HINT)
+        time_ns, node = (number(text, where, "number") for text in fields[1:3])
+        for interface, size in zip(fields[4::3], fields[5::3], strict=True):
+            found.append(
+                QueueLength(
+                    *(time_ns, node, number(interface, where, "interface")),
+                    number(size, where, "queue"),
+                )
+            )
+    return found
+
+
+def flow_times_text(flows: Iterable[FlowTime]) -> str:
+    """Return the ``fct.txt`` of messages."""
+    return "".join(
+        f"{_address(each.src)} {_address(each.dst)} {' '.join(map(str, each[2:]))}\n"
+        for each in flows
+    )
+
+
+def _address(node: int) -> str:
+    return f"{_FIRST_ADDRESS + (node << 8):08x}"
+
+
+def pauses_text(events: Iterable[PauseEvent]) -> str:
+    """Return the ``pfc.txt`` of pause frames."""
+    return "".join(
+        f"{' '.join(str(int(field)) for field in each)}\n" for each in events
+    )
+
+
+def queue_lengths_text(queues: Sequence[QueueLength]) -> str:
+    """Return the ``qlen.txt`` of queues, those of a time and a switch in one line.
+
+    As there, a blank follows all interfaces of a switch but the last that has a queue.
+    """
+    last: dict[int, int] = {}
+    for each in queues:
+        last[each.node] = max(last.get(each.node, 0), each.interface)
+    return "".join(
+        f"time {time_ns} {node} "
+        + "".join(
+            f"j {each.interface} {each.size_bytes}"
+            f"{' ' if each.interface < last[node] else ''}"
+            for each in line
+        )
+        + "\n"
+        for (time_ns, node), line in groupby(queues, key=lambda each: each[:2])
+    )

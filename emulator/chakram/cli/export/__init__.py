@@ -1,0 +1,24 @@
+"""``chakram export``: results and experiments as other programs read them.
+
+A module per kind.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from chakram.cli.export.nccl_tests import nccl_tests
+from chakram.cli.export.ns3 import fct
+from chakram.cli.export.tables import links, p2p
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="export",
+    help="Write results and experiments as other programs read them.",
+    no_args_is_help=True,
+)
+app.command()(fct)
+app.command()(p2p)
+app.command()(links)
+app.command()(nccl_tests)
