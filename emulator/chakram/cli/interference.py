@@ -148,9 +148,11 @@ def _show(
 
 def _notes(found: Sequence[JobInterference]) -> list[str]:
     """Return what a reader has to know before any factor."""
+    from chakram.results.run_records import is_generator_bound
+
     notes = []
     for job in found:
-        if job.bound:
+        if is_generator_bound(job.wait_share):
             notes.append(
                 f"GENERATOR-BOUND: job {job.job}: {job.bound} of {job.verdicts} "
                 "collectives waited for this generator; factors marked * are not the "

@@ -245,8 +245,8 @@ _RUN_METRICS = (
     _metric(
         "chakram_generator_bound",
         GAUGE,
-        "1 if any measured collective waited for the generator for more than 5 % of "
-        "its time: then the numbers are not those of the network alone.",
+        "1 if the measured collectives of one kind and size waited for the generator "
+        "for more than 5 % of their time: then its mean is not that of the network.",
     ),
     _metric(
         "chakram_generator_bound_collectives_total",

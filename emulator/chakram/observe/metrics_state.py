@@ -32,6 +32,7 @@ from chakram.results.counters import (
     slot,
     sum_counters,
 )
+from chakram.results.run_records import is_generator_bound
 from chakram.switch.outcomes import DROP_REASONS
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class MetricsState:
         self._sums: dict[str, dict[Labels, float]] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._ranks_of_job: dict[str, int] = {}
+        self._waits: dict[tuple[object, ...], list[int]] = {}
         self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
         if info is not None:
             self._set_info("chakram_run_info", info)
@@ -359,10 +361,23 @@ class MetricsState:
             self._set(name, labels, bus_bytes / seconds)
         name = "chakram_collective_duration_seconds"
         self._observe(name, labels[:1], record.duration_ns)
-        judged = record.measured and identity.op is not CollectiveOp.BARRIER
-        if judged and record.generator_bound:
-            self._add("chakram_generator_bound_collectives_total", labels[:1], 1)
-            self._set("chakram_generator_bound", (), 1)
+        if record.measured and identity.op is not CollectiveOp.BARRIER:
+            self._judge(record, labels[:1])
+
+    def _judge(self, record: CollectiveRecord, labels: Labels) -> None:
+        """Note for how long collectives like this one waited for the generator."""
+        if record.generator_bound:
+            self._add("chakram_generator_bound_collectives_total", labels, 1)
+        identity = record.identity
+        kind = (identity.key.job, identity.op, identity.algorithm, identity.nranks)
+        waits = self._waits.setdefault((*kind, identity.size_bytes), [0, 0])
+        waits[0] += record.generator_wait_ns
+        waits[1] += record.duration_ns
+        is_bound = any(
+            is_generator_bound(wait_ns / max(1, time_ns))
+            for wait_ns, time_ns in self._waits.values()
+        )
+        self._set("chakram_generator_bound", (), int(is_bound))
 
     def _add_rank(self, record: RankRecord) -> None:
         key = (record.job, record.iteration)

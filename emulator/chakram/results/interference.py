@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.results.bandwidth import coefficient_of_variation, percentile
+from chakram.results.run_records import generator_wait_share
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -74,6 +75,8 @@ class JobInterference:
         factor: Of its iterations.
         overlap: Share of its time in which another job was at work, 0 to 1.
         bound: Generator-bound collectives on both sides, of ``verdicts``.
+        wait_share: The largest share of the time of one kind of collectives, on either
+            side, for which these waited for the generator.
         collectives: By kind of collective, in the order of the table.
     """
 
@@ -82,6 +85,7 @@ class JobInterference:
     overlap: float
     bound: int
     verdicts: int
+    wait_share: float
     collectives: tuple[CollectiveFactor, ...]
 
 
@@ -131,6 +135,14 @@ def interference(
                 overlap=_overlap(after, others),
                 bound=sum(record.generator_bound for record in judged),
                 verdicts=len(judged),
+                wait_share=max(
+                    (
+                        generator_wait_share(records)
+                        for by_kind in kinds
+                        for records in by_kind.values()
+                    ),
+                    default=0.0,
+                ),
                 collectives=_collectives(kinds[0], kinds[1], apart, together),
             )
         )

@@ -14,9 +14,12 @@ What a ``CollectiveRecord`` states:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = [
     "GENERATOR_BOUND_PERCENT",
@@ -26,6 +29,7 @@ __all__ = [
     "CriticalFlow",
     "LinkRecord",
     "RankRecord",
+    "generator_wait_share",
     "is_generator_bound",
 ]
 
@@ -199,3 +203,12 @@ class LinkRecord:
     def bytes(self) -> int:
         """Bytes of the run."""
         return self.bytes_after - self.bytes_before
+
+
+def generator_wait_share(records: Collection[CollectiveRecord]) -> float:
+    """Return for what share of the time of collectives they waited for the generator.
+
+    Their mean time is too long by that at most.
+    """
+    waits_ns = sum(record.generator_wait_ns for record in records)
+    return waits_ns / max(1, sum(record.duration_ns for record in records))

@@ -20,7 +20,7 @@ from chakram.results.bandwidth import (
 from chakram.results.banners import banners
 from chakram.results.generator_health import summarise_health
 from chakram.results.keeping_up import keeping_up
-from chakram.results.run_records import is_generator_bound
+from chakram.results.run_records import generator_wait_share, is_generator_bound
 from chakram.results.summarise_messages import summarise_messages
 from chakram.results.summary import (
     DRAW,
@@ -249,8 +249,7 @@ def _row(
         retransmitted=sum(record.retransmitted for record in records),
         marked=sum(record.ce for record in records),
         generator_bound=sum(record.generator_bound for record in records),
-        generator_wait_share=sum(record.generator_wait_ns for record in records)
-        / max(1, sum(durations_ns)),
+        generator_wait_share=generator_wait_share(records),
         wrong=sum(record.wrong for record in records)
         if measurements.facts.verification.packets
         else None,

@@ -187,6 +187,15 @@ def test_generator_bound_is_seen_but_not_in_warm_up() -> None:
     assert found[name, ("all_reduce",)] == 1
 
 
+def test_one_wait_that_changes_no_mean_is_counted_alone() -> None:
+    rows = small_rows(1, generator_wait_ns=8_000)
+    for iteration in (2, 3):
+        rows.extend(small_rows(iteration))
+    found = samples(state_after(rows))
+    assert found["chakram_generator_bound_collectives_total", ("all_reduce",)] == 1
+    assert found["chakram_generator_bound", ()] == 0
+
+
 def test_predictions_are_means_per_collective_and_size() -> None:
     state = MetricsState("r1")
     times_ns = {
