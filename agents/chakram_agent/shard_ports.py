@@ -76,6 +76,7 @@ def _open_line(
             f"{plan.settings.seed} {port.number}" + (f" {part.index}" if part else "")
         ),
         line=None if part is None else _shared_line(port, transport, part),
+        has_arrivals=True,
     )
     return open_line(
         endpoint,

@@ -505,6 +505,7 @@ class Records(_message.Message):
     PORTS_FIELD_NUMBER: _builtins.int
     PROBES_FIELD_NUMBER: _builtins.int
     COMPUTATIONS_FIELD_NUMBER: _builtins.int
+    ARRIVALS_FIELD_NUMBER: _builtins.int
     flows: _builtins.bytes
     shares: _builtins.bytes
     iterations: _builtins.bytes
@@ -512,6 +513,7 @@ class Records(_message.Message):
     ports: _builtins.bytes
     probes: _builtins.bytes
     computations: _builtins.bytes
+    arrivals: _builtins.bytes
     def __init__(
         self,
         *,
@@ -522,10 +524,11 @@ class Records(_message.Message):
         ports: _builtins.bytes = ...,
         probes: _builtins.bytes = ...,
         computations: _builtins.bytes = ...,
+        arrivals: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computations", b"computations", "flows", b"flows", "iterations", b"iterations", "ports", b"ports", "probes", b"probes", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrivals", b"arrivals", "computations", b"computations", "flows", b"flows", "iterations", b"iterations", "ports", b"ports", "probes", b"probes", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

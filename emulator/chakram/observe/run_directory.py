@@ -187,7 +187,10 @@ class RunDirectory:
         )
         self._offsets_ns = offsets_ns
         self._joiner = CollectiveJoiner(
-            operations, warmup=warmup, offsets_ns=offsets_ns
+            operations,
+            warmup=warmup,
+            offsets_ns=offsets_ns,
+            has_arrivals=self.manifest.world != SIMULATE,
         )
         self._flow_tables = FlowTables(
             operations,
@@ -303,6 +306,7 @@ class RunDirectory:
             changes: Further fields of the manifest.
         """
         if self._joiner is not None:
+            self._pending.flows.extend(self._joiner.waiting())
             self._pending_collectives += [
                 record
                 for record in self._joiner.unfinished()

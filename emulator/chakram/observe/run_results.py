@@ -180,9 +180,17 @@ class RunResults:
                 (rank["job"], rank["rank"]): ports[rank["port"]]
                 for rank in plan["ranks"]
             }
+            transport = plan["transport"]
+            control = dict(transport.get("congestion_parameters") or ())
             return MessageTransport(
-                path_mtu=plan["transport"]["path_mtu"],
-                verb=plan["transport"]["verb"],
+                path_mtu=transport["path_mtu"],
+                verb=transport["verb"],
+                window_bytes=transport.get("window_bytes") or 0,
+                burst_packets=transport.get("max_burst_packets") or 0,
+                # One rate for ever is the lowest, too.
+                least_rate_bps=control.get("min_rate_bps")
+                or control.get("rate_bps")
+                or 0,
                 overhead_bytes=overhead_bytes_of(self.manifest.family),
                 ports={
                     place: PortFacts(

@@ -485,6 +485,16 @@ def _from_rows(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=plain).cast(schema)
 
 
+def plain_names(table: pa.Table) -> pa.Table:
+    """Return a table with names as strings: parts have dictionaries of their own."""
+    return table.cast(
+        pa.schema(
+            (each.name, pa.string() if pa.types.is_dictionary(each.type) else each.type)
+            for each in table.schema
+        )
+    )
+
+
 def int64(values: array[int]) -> pa.Array:
     """Return *values* as they lie in memory, without a copy."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])

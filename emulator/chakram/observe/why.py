@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,7 +10,8 @@ import pyarrow.compute as pc
 
 from chakram.errors import InputError
 from chakram.observe.manifest import SIMULATE
-from chakram.results.causes import Surroundings, explain
+from chakram.observe.tables import plain_names
+from chakram.results.causes import SentPackets, Surroundings, explain
 from chakram.results.critical_path import Message, Operation, critical_path
 
 if TYPE_CHECKING:
@@ -202,32 +204,80 @@ def surroundings_of(results: RunResults) -> Surroundings:
     transport = results.message_transport()
     if transport is None:
         return Surroundings()
-    least_ns: dict[tuple[int, int, int], int] = {}
-    if results.manifest.world != SIMULATE:
-        least_ns = _least_network(flows)
+    is_virtual = results.manifest.world == SIMULATE
     return Surroundings(
         links=results.links(),
         slow_ports=frozenset(slow),
-        hosts={rank: port.host for (_, rank), port in transport.ports.items()},
-        rates_bps={rank: port.rate_bps for (_, rank), port in transport.ports.items()},
+        hosts={place: port.host for place, port in transport.ports.items()},
+        rates_bps={place: port.rate_bps for place, port in transport.ports.items()},
         overhead_bytes=transport.overhead_bytes,
         path_mtu=transport.path_mtu,
-        least_network_ns=least_ns,
+        window_bytes=transport.window_bytes,
+        burst_packets=transport.burst_packets,
+        least_rate_bps=transport.least_rate_bps,
+        ways_ns={} if is_virtual else _ways(flows),
+        sent=_sent(flows),
+        unsure=() if is_virtual else _unsure(results),
     )
 
 
-def _least_network(flows: pa.Table) -> dict[tuple[int, int, int], int]:
-    """Return the shortest time from departure to acknowledgement, likewise."""
-    names = ["src", "dst", "bytes"]
-    times = flows.select(names).append_column(
-        "time_ns", pc.subtract(flows["last_acked_ns"], flows["departed_ns"])
-    )
-    least = times.group_by(names).aggregate([("time_ns", "min")]).to_pylist()
-    return {
-        (row["src"], row["dst"], row["bytes"]): row["time_ns_min"]
+def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
+    """Return how long messages take on a network if nothing is in their way.
+
+    That is their bound, or else the shortest time that one like them took from its
+    first packet to its arrival; but no more than one pair of ranks is slower than most
+    without reason: where that is a tenth more than the median of all pairs, that.
+    """
+    names = ["job", "src", "dst", "bytes"]
+    after_ns = pc.coalesce(flows["received_ns"], flows["last_acked_ns"])
+    after_ns = pc.subtract(after_ns, flows["departed_ns"])
+    times_ns = pc.add(after_ns, flows["transfer_ns"])
+    if "bound_ns" in flows.column_names:
+        times_ns = pc.coalesce(flows["bound_ns"], times_ns)
+    table = plain_names(flows.select(names)).append_column("time_ns", times_ns)
+    least = table.group_by(names).aggregate([("time_ns", "min")]).to_pylist()
+    ways_ns = {
+        tuple(row[name] for name in names): row["time_ns_min"]
         for row in least
         if row["time_ns_min"] is not None
     }
+    of_size: dict[tuple[str, int], list[int]] = {}
+    for (job, _, _, size), time_ns in ways_ns.items():
+        of_size.setdefault((job, size), []).append(time_ns)
+    medians_ns = {key: int(median(found)) for key, found in of_size.items()}
+    return {
+        key: medians_ns[key[0], key[3]]
+        if 10 * time_ns > 11 * medians_ns[key[0], key[3]]
+        else time_ns
+        for key, time_ns in ways_ns.items()
+    }
+
+
+def _sent(flows: pa.Table) -> list[SentPackets]:
+    """Return what was sent by which paths."""
+    names, counts = ["job", "src", "dst", "path"], ["packets", "retransmitted"]
+    if "path" not in flows.column_names:
+        flows = flows.append_column("path", pa.nulls(flows.num_rows, pa.string()))
+    table = plain_names(flows.select([*names, *counts])).group_by(names)
+    rows = table.aggregate([(name, "sum") for name in counts]).to_pylist()
+    return [
+        SentPackets(*(row.get(n, row.get(f"{n}_sum")) for n in (*names, *counts)))
+        for row in rows
+    ]
+
+
+def _unsure(results: RunResults) -> frozenset[tuple[str, int, str, int]]:
+    """Return the collectives of a run on a network whose times are the generator's.
+
+    They are those that it held up, or all where a process was at its limit.
+    """
+    names = ["job", "iteration", "group", "k"]
+    table = plain_names(results.table("collectives", *names, "generator_bound"))
+    agents = results.manifest.generator.values()
+    if not any(shard.is_saturated for agent in agents for shard in agent.shards):
+        table = table.filter(pc.field("generator_bound"))
+    columns = (table[name].to_pylist() for name in names)
+    return frozenset(zip(*columns, strict=True))
 
 
 def why_of(

@@ -73,6 +73,8 @@ class Endpoint:
         rank_numbers: Number in the plan of every (job, rank) of the plan.
         rng: For random faults; seeded by the shell, so that a run can be repeated.
         line: Of the port, where other processes send through it, too.
+        has_arrivals: Whether records tell when messages were complete at their
+            receiver; in virtual time flows say so.
 
     Attributes:
         port: As given.
@@ -127,6 +129,7 @@ class Endpoint:
         rank_numbers: Mapping[tuple[str, int], int],
         rng: Random,
         line: SharedLine | None = None,
+        has_arrivals: bool = False,
     ) -> None:
         self.port = port
         self.records = RecordRows()
@@ -178,6 +181,7 @@ class Endpoint:
                     settings=settings,
                     rank_numbers=rank_numbers,
                     records=self.records,
+                    has_arrivals=has_arrivals,
                 )
                 self.replays.append(replay)
                 if not replay.is_background:

@@ -42,6 +42,7 @@ cdef class Replay:
     cdef Expander _expander
     cdef Readiness _readiness
     cdef RowWriter _rows
+    cdef bint _has_arrivals
     cdef ComputeStreams _streams
     cdef dict _held_by
     cdef list _timers
@@ -85,7 +86,9 @@ cdef class Replay:
         immediate="long long", event=MessageReceived,
     )
     cdef _start_communication(self, Py_ssize_t index, long long now_ns)
-    @cython.locals(receive="Py_ssize_t")
+    @cython.locals(
+        receive="Py_ssize_t", expansion=Expansion, channel="long long"
+    )
     cdef _arrive(
         self, ActiveOperation active, long long qpn, long long immediate,
         MessageReceived event

@@ -73,6 +73,7 @@ class Replay:
         settings: Iterations, and what lies between them.
         rank_numbers: Number in the plan of every (job, rank).
         records: Where rows of finished flows, shares and iterations go.
+        has_arrivals: Whether rows of messages that arrive go there, too.
 
     Attributes:
         is_background: Whether it goes on until all others have finished.
@@ -92,6 +93,7 @@ class Replay:
         "_durations_ns",
         "_expander",
         "_gap_ns",
+        "_has_arrivals",
         "_held_by",
         "_iteration_start_ns",
         "_iterations",
@@ -125,6 +127,7 @@ class Replay:
         settings: RunSettings,
         rank_numbers: Mapping[tuple[str, int], int],
         records: RecordRows,
+        has_arrivals: bool = False,
     ) -> None:
         program = plan.program
         self.number = plan.number
@@ -162,6 +165,7 @@ class Replay:
             else None
         )
         self._rows = RowWriter(records, plan.number)
+        self._has_arrivals = has_arrivals
         self._streams = ComputeStreams()
         # By computation that runs and had to wait for its stream: who had that.
         self._held_by: dict[int, int] = {}
@@ -408,8 +412,19 @@ class Replay:
     ) -> None:
         """Take a message for an operation under way; post what it releases."""
         receive = self._arrivals.take(active, qpn, immediate, event)
-        if receive != _NOT_NOW:
-            self._posts.arrived(active, receive, qpn, immediate, event.received_ns)
+        if receive == _NOT_NOW:
+            return
+        if self._has_arrivals:
+            expansion = active.expansion
+            channel = expansion.receive_channels[receive]
+            self._rows.arrival(
+                self.iteration,
+                active.index,
+                expansion.receive_peers[receive],
+                channel << 32 | immediate,
+                event.received_ns,
+            )
+        self._posts.arrived(active, receive, qpn, immediate, event.received_ns)
 
     def _end(self, active: ActiveOperation) -> None:
         """Record an operation of which every message is done."""

@@ -16,6 +16,8 @@ cdef class RowWriter:
     cdef long long[::1] _flow
     cdef object _share_bytes
     cdef long long[::1] _share
+    cdef object _arrival_bytes
+    cdef long long[::1] _arrival
     cdef object _computation_bytes
     cdef long long[::1] _computation
     cdef object _iteration_bytes
@@ -31,6 +33,11 @@ cdef class RowWriter:
     )
     @cython.locals(row="long long[::1]")
     cpdef share(self, long long iteration, ActiveOperation active)
+    @cython.locals(row="long long[::1]")
+    cpdef arrival(
+        self, long long iteration, long long operation, long long peer,
+        long long number, long long received_ns
+    )
     @cython.locals(row="long long[::1]")
     cpdef computation(
         self, long long iteration, long long index, long long ready_ns,

@@ -12,6 +12,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.results.records import (
+    ARRIVAL_FIELDS,
     COMPUTATION_FIELDS,
     FLOW_FIELDS,
     ITERATION_FIELDS,
@@ -42,6 +43,8 @@ class RowWriter:
     """
 
     __slots__ = (
+        "_arrival",
+        "_arrival_bytes",
         "_computation",
         "_computation_bytes",
         "_flow",
@@ -62,6 +65,8 @@ class RowWriter:
         self._flow_bytes = memoryview(self._flow).cast("B")
         self._share = _row(SHARE_FIELDS)
         self._share_bytes = memoryview(self._share).cast("B")
+        self._arrival = _row(ARRIVAL_FIELDS)
+        self._arrival_bytes = memoryview(self._arrival).cast("B")
         self._computation = _row(COMPUTATION_FIELDS)
         self._computation_bytes = memoryview(self._computation).cast("B")
         self._iteration = _row(ITERATION_FIELDS)
@@ -138,6 +143,19 @@ class RowWriter:
         row[15] = active.end_rank
         row[16] = active.end_number
         self._records.shares.frombytes(self._share_bytes)
+
+    def arrival(
+        self, iteration: int, operation: int, peer: int, number: int, received_ns: int
+    ) -> None:
+        """Write when a message was complete; ``ArrivalRow`` says what is what."""
+        row = self._arrival
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = operation
+        row[3] = peer
+        row[4] = number
+        row[5] = received_ns
+        self._records.arrivals.frombytes(self._arrival_bytes)
 
     def computation(
         self,

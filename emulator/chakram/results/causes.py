@@ -4,31 +4,49 @@ The *lost time* of a piece is what it takes beyond its nominal time: of a comput
 the duration that its rank's peers have, of bits on a wire what they take at the
 configured rate, of propagation all of it; anything else has a nominal time of nothing.
 Each lost nanosecond has one cause, by the first rule that holds.
+
+Of a run on a network nobody sees what a queue did to a packet.  There the way of a
+message, from its first packet to its arrival, takes nominally what it takes alone; what
+it took longer was lost where the links on its way had most to carry for their rates.  A
+window that was full is the network's doing, too, if it is large enough for the way
+alone.  In a collective that the generator held up nothing of that is certain.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.results.critical_path import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from chakram.results.critical_path import Message, Path, Piece
     from chakram.results.run_records import LinkRecord
 
-__all__ = ["LEAST_SHARE", "Cause", "Surroundings", "Why", "explain"]
+__all__ = ["LEAST_SHARE", "Cause", "SentPackets", "Surroundings", "Why", "explain"]
 
 LEAST_SHARE = 0.03
 """What the largest cause must take of the iterations to be called one."""
 
 _IMBALANCE = 1.5
 _NEAR_MINIMUM = 1.1
+_OF_PEERS = 0.9
+"""A link with less than that part of the rate of others like it is slow."""
+
+_AS_FULL = 0.95
+"""Of two links the latter is as full as the former with that part of its load."""
+
+_IDLE = 0.01
+"""A link that carried less than that part of what its siblings did carried nothing."""
+
 _BIT_NS = 8 * 10**9
 _NEVER_LOST = frozenset({Part.PROPAGATE, Part.SCHEDULE, Part.UNKNOWN})
+_OF_THE_NETWORK = frozenset({Part.NETWORK, Part.WINDOW})
 _Key = TypeVar("_Key", int, str)
 _NAMED_SO = {
     Part.OWN_PORT: "own port",
@@ -55,6 +73,17 @@ class Cause:
     share: float
 
 
+class SentPackets(NamedTuple):
+    """How many packets a rank sent to another by one path, and how many again."""
+
+    job: str
+    src: int
+    dst: int
+    path: str | None
+    packets: int
+    retransmitted: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What a run had around its messages.
@@ -62,23 +91,32 @@ class Surroundings:
     Attributes:
         links: What went through the links, and what they are.
         slow_ports: Ports whose link had less than its rate.
-        hosts: By rank the host that it is at.
-        rates_bps: By rank the rate of its port; None: no limit.
+        hosts: By job and rank the host that it is at.
+        rates_bps: Likewise, the rate of its port; None: no limit.
         overhead_bytes: What a packet has beside its payload.
         path_mtu: Its largest payload.
+        window_bytes: What a queue pair may have unacknowledged; 0: unknown.
+        burst_packets: Most packets that leave as one.
         least_rate_bps: The lowest rate that congestion control sets; 0: none.
-        least_network_ns: By sender, receiver and bytes, the shortest time that a packet
-            took, where its parts are not known.
+        ways_ns: Of a run on a network, by job, sender, receiver and bytes: how long a
+            message takes from its first packet to its arrival, if nothing is in its
+            way.
+        sent: What was sent.
+        unsure: Collectives that the generator held up: job, iteration, group, k.
     """
 
     links: Sequence[LinkRecord] = ()
     slow_ports: frozenset[str] = frozenset()
-    hosts: Mapping[int, str] = field(default_factory=dict)
-    rates_bps: Mapping[int, int | None] = field(default_factory=dict)
+    hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    rates_bps: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
     overhead_bytes: int = 0
     path_mtu: int = 1
+    window_bytes: int = 0
+    burst_packets: int = 1
     least_rate_bps: int = 0
-    least_network_ns: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
+    ways_ns: Mapping[tuple[str, int, int, int], int] = field(default_factory=dict)
+    sent: Sequence[SentPackets] = ()
+    unsure: Collection[tuple[str, int, str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +174,9 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
         total_ns += path.time_ns
         if longest is None or path.time_ns > longest.time_ns:
             longest = path
-        for piece in path.pieces:
+        judge.job = path.job
+        for each in path.pieces:
+            piece = each._replace(part=_certain(each, path, around))
             parts_ns[piece.part] += piece.time_ns
             lost_ns = judge.lost_ns(piece)
             if lost_ns > 0:
@@ -168,6 +208,15 @@ def _most_first(counted: Counter[_Key]) -> list[tuple[_Key, int]]:
     return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
 
 
+def _certain(piece: Piece, path: Path, around: Surroundings) -> Part:
+    """Return the part that a piece is for certain."""
+    message = piece.message
+    if message is None or piece.part not in _OF_THE_NETWORK:
+        return piece.part
+    key = (path.job, path.iteration, message.group, message.k)
+    return Part.UNKNOWN if key in around.unsure else piece.part
+
+
 def _work(piece: Piece) -> str:
     """Return what a piece belongs to."""
     if piece.message is not None:
@@ -177,15 +226,35 @@ def _work(piece: Piece) -> str:
 
 
 class _Judge:
-    """Says what was lost in a piece, and what by."""
+    """Says what was lost in a piece, and what by; *job*: of what job it is."""
 
     def __init__(self, around: Surroundings) -> None:
+        self.job = ""
         self._around = around
         self._link_of = {link.port: link for link in around.links}
         self._group: dict[str, list[LinkRecord]] = {}
         for link in around.links:
             if link.equal_cost is not None:
                 self._group.setdefault(link.equal_cost, []).append(link)
+        # The first port of a node, and that at the other end of its link.
+        self._port_of: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        ends: dict[str, str] = {}
+        self._rates: dict[tuple[str, str], list[int]] = {}
+        for link in around.links:
+            if link.port is not None:
+                self._port_of.setdefault(link.port.rpartition(":")[0], link.port)
+                other = ends.setdefault(link.link, link.port)
+                self._back |= {link.port: other, other: link.port}
+            if link.rate_bps:
+                self._rates.setdefault(_like(link), []).append(link.rate_bps)
+        # By port: packets of messages that leave by it, and those sent again.
+        self._packets: Counter[str] = Counter()
+        self._again: Counter[str] = Counter()
+        for sent in around.sent:
+            for port in self._ways(sent.job, sent.src, sent.dst, sent.path):
+                self._packets[port] += sent.packets
+                self._again[port] += sent.retransmitted
 
     def lost_ns(self, piece: Piece) -> int:
         """Return how much longer a piece is than nominal."""
@@ -203,18 +272,56 @@ class _Judge:
         if part is Part.SERIALISE:
             return message.slow_ns or 0
         if part is Part.TRANSFER:
-            return time_ns - self._transfer_ns(message)
+            if self._way_ns(message) is None:
+                return time_ns - self._transfer_ns(message)
+            return self._over_ns(message) - self._after_ns(message)
         if part is Part.ACK:
             # It takes the way back; its bits take less than those of the message.
             way_ns = (message.serialise_ns or 0) + (message.propagate_ns or 0)
             return time_ns - way_ns if way_ns else 0
         if part is Part.NETWORK:
-            key = (message.src, message.dst, message.bytes)
-            return time_ns - self._around.least_network_ns.get(key, time_ns)
+            return min(self._over_ns(message), time_ns)
         return time_ns
 
+    def _over_ns(self, message: Message) -> int:
+        """Return how much longer the way of a message took than nominal."""
+        way_ns = self._way_ns(message)
+        if way_ns is None:
+            return 0
+        return (message.transfer_ns or 0) + self._after_ns(message) - way_ns
+
+    def _after_ns(self, message: Message) -> int:
+        """Return how long a message took after it had departed."""
+        end_ns = message.received_ns or message.last_acked_ns
+        return 0 if message.departed_ns is None else end_ns - message.departed_ns
+
+    def _way_ns(self, message: Message) -> int | None:
+        """Return what a message takes if nothing is in its way, on a network."""
+        key = (self.job, message.src, message.dst, message.bytes)
+        return self._around.ways_ns.get(key)
+
+    def _is_wide_enough(self, message: Message) -> bool:
+        """Tell whether the window holds what is under way if nothing is in the way."""
+        around = self._around
+        rate_bps = around.rates_bps.get((self.job, message.src))
+        if not rate_bps or not around.window_bytes:
+            return False
+        packet_bytes = around.path_mtu + around.overhead_bytes
+        burst_bytes = around.burst_packets * packet_bytes
+        way_ns = self._way_ns(message)
+        if way_ns is None:
+            there_ns = (message.serialise_ns or 0) + (message.propagate_ns or 0)
+            if not there_ns:
+                return False
+            back_ns = there_ns
+        else:
+            there_ns = way_ns - self._transfer_ns(message)
+            back_ns = 0
+        under_way_bytes = rate_bps * max(0, there_ns + back_ns) // _BIT_NS
+        return around.window_bytes >= under_way_bytes + 2 * burst_bytes
+
     def _transfer_ns(self, message: Message) -> int:
-        rate_bps = self._around.rates_bps.get(message.src)
+        rate_bps = self._around.rates_bps.get((self.job, message.src))
         if not rate_bps:
             return 0
         before = max(0, message.packets - 1)
@@ -226,7 +333,7 @@ class _Judge:
         part, rank = piece.part, piece.rank
         message = piece.message
         if part is Part.GENERATOR:
-            return "generator slow", self._around.hosts.get(rank, f"rank {rank}")
+            return "generator slow", self._host(rank)
         if part is Part.START_SKEW:
             return "late rank", f"rank {rank}"
         if part is Part.COMPUTE:
@@ -245,7 +352,11 @@ class _Judge:
         if part is Part.SERIALISE:
             return "slow link", self._named(message.slow_port)
         if part is Part.TRANSFER:
-            return "slow link", self._named(self._host_port(message.src))
+            return "slow link", self._named(self._host_port(self.job, message.src))
+        if part is Part.WINDOW and self._is_wide_enough(message):
+            if message.retransmitted:
+                return "loss", self._losing_link(message)
+            return self._queue(message)
         if part in (Part.QUEUE, Part.ACK, Part.NETWORK):
             return self._queue(message)
         return _NAMED_SO.get(part, str(part)), f"rank {rank}"
@@ -257,27 +368,25 @@ class _Judge:
         link = self._link_of.get(port)
         return f"{link.link} {link.direction}" if link else port or "unknown"
 
-    def _host_port(self, rank: int) -> str | None:
+    def _host(self, rank: int) -> str:
+        return self._around.hosts.get((self.job, rank), f"rank {rank}")
+
+    def _host_port(self, job: str, rank: int) -> str | None:
         """Return the port of the host of a rank."""
-        host = self._around.hosts.get(rank)
-        found = (port for port in self._link_of if port and port.startswith(f"{host}:"))
-        return next(found, None)
+        return self._port_of.get(self._around.hosts.get((job, rank), ""))
 
     def _ports(self, message: Message) -> list[str]:
         """Return the ports that a message leaves by, as far as they are known."""
-        first = self._host_port(message.src)
+        return self._ways(self.job, message.src, message.dst, message.path)
+
+    def _ways(self, job: str, src: int, dst: int, path: str | None) -> list[str]:
+        first = self._host_port(job, src)
         ports = [] if first is None else [first]
-        if message.path is not None and " | " not in message.path:
-            ports += message.path.split()
+        if path is not None and " | " not in path:
+            ports += path.split()
         # The last is the one towards its receiver's host.
-        own = self._host_port(message.dst)
-        back = self._link_of.get(own)
-        last = [
-            link.port
-            for link in self._around.links
-            if back is not None and link.link == back.link and link.port != own
-        ]
-        return ports + [port for port in last if port is not None]
+        last = self._back.get(self._host_port(job, dst) or "")
+        return ports if last is None else [*ports, last]
 
     def _losing_link(self, message: Message) -> str:
         """Return where packets of a message were lost."""
@@ -290,8 +399,15 @@ class _Judge:
         if lossy:
             worst = max(lossy, key=lambda link: link.drops or 0)
             return self._named(worst.port)
-        # No link says so: at least it was on the way to this host.
-        return f"towards {self._around.hosts.get(message.dst, f'rank {message.dst}')}"
+        # No link says so: those, of which the largest share was sent again.
+        shares = {
+            port: self._again[port] / self._packets[port]
+            for port in self._ports(message)
+            if self._again[port]
+        }
+        most = max(shares.values(), default=0.0)
+        names = [self._named(port) for port in shares if shares[port] == most]
+        return " or ".join(names) or f"towards {self._host(message.dst)}"
 
     def _congestion_control(self, message: Message) -> tuple[str, str]:
         least_bps = self._around.least_rate_bps
@@ -326,22 +442,59 @@ class _Judge:
         port = message.queue_port
         if port is None:
             ports = self._ports(message)
-            port = max(ports, key=self._load, default=None)
-        if port in self._around.slow_ports:
-            return "slow link", self._named(port)
+            # Computed paths name what was down, too.
+            for each in filter(self._siblings, ports):
+                if self._is_dead(self._link_of[each]):
+                    return "dead uplink", self._named(each)
+            # The queue is before the first one: after that they come one by one.
+            most = max(map(self._load, ports), default=0.0)
+            full = (each for each in ports if self._load(each) >= _AS_FULL * most)
+            port = next(full, None)
         link = self._link_of.get(port)
-        group = self._group.get(link.equal_cost, []) if link and link.equal_cost else []
-        if link is not None and len(group) > 1:
-            for sibling in group:
-                # Whether it was down is known, or that it carried nothing.
-                if sibling.down_ns or (sibling.down_ns is None and not sibling.bytes):
-                    return "dead uplink", self._named(sibling.port)
+        if port in self._around.slow_ports or (
+            link is not None and self._is_slow(link)
+        ):
+            return "slow link", self._named(port)
+        group = self._siblings(port)
+        for sibling in group:
+            if self._is_dead(sibling):
+                return "dead uplink", self._named(sibling.port)
+        if len(group) > 1:
             mean = sum(each.bytes for each in group) / len(group)
             if mean and max(each.bytes for each in group) >= _IMBALANCE * mean:
                 return "hash imbalance", (port or "").split(":")[0]
         return "contention", self._named(port)
 
+    def _siblings(self, port: str | None) -> list[LinkRecord]:
+        """Return the links that are choices for the same packets, this one too."""
+        link = self._link_of.get(port)
+        group = self._group.get(link.equal_cost, []) if link and link.equal_cost else []
+        return group if len(group) > 1 else []
+
+    def _is_dead(self, link: LinkRecord) -> bool:
+        """Tell whether one of several choices was down, or carried nothing.
+
+        Where paths are known it must have been the choice of some.
+        """
+        if link.down_ns is not None:
+            return link.down_ns > 0
+        others = [each.bytes for each in self._siblings(link.port) if each is not link]
+        if not others or link.bytes > _IDLE * max(others):
+            return False
+        known = any(sent.path is not None for sent in self._around.sent)
+        return not known or (link.port or "") in self._packets
+
+    def _is_slow(self, link: LinkRecord) -> bool:
+        """Tell whether links like this one have more than its rate."""
+        rates_bps = self._rates.get(_like(link), ())
+        return bool(link.rate_bps and link.rate_bps < _OF_PEERS * median(rates_bps))
+
     def _load(self, port: str) -> float:
         """Return how busy a link was."""
         link = self._link_of.get(port)
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
+
+
+def _like(link: LinkRecord) -> tuple[str, str]:
+    """Return what links have in common: those of hosts, or names but for numbers."""
+    return link.kind, "" if link.kind == "host" else re.sub(r"\d+", "", link.link)

@@ -5,6 +5,9 @@ share stand before the share, because a share ends with its last acknowledgement
 once every rank's share has come, all flows have come too, and the record is complete:
 memory follows what is under way.
 
+**Arrivals.**  When a message was complete only its receiver knows, who reports it ahead
+of its share: a flow waits for that, at most until its collective is complete.
+
 **Generator wait.**  Each flow says how long its due packets waited for the data plane.
 Flows of a rank that the same event released wait at the same time, so of these only the
 longest wait counts; a flow that a message released waits after those of earlier steps,
@@ -13,11 +16,15 @@ so the waits of steps add up.  The largest sum over the ranks is the collective'
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.results.records import (
     CAUSE_MESSAGE,
+    FLOW_FIELDS,
+    UNKNOWN,
+    ArrivalRow,
     FlowRow,
     RecordRows,
     ShareRow,
@@ -30,10 +37,12 @@ from chakram.results.run_records import (
 )
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Sequence
 
     from chakram.results.resolve import OperationTable
+
+_WIDTH = len(FLOW_FIELDS)
+_RECEIVED_NS = FLOW_FIELDS.index("received_ns")
 
 _RELEASED_TOGETHER = -1
 """Stands for the step of all flows that the start of the collective released."""
@@ -60,6 +69,10 @@ class _Gathering:
     critical: CriticalFlow | None = None
     waits_ns: dict[tuple[int, int], int] = field(default_factory=dict)
     """By rank and step, the longest that a flow waited for the generator."""
+    arrived_ns: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """By sender, receiver and number: messages whose flows have not come."""
+    waiting: dict[tuple[int, int, int], FlowRow] = field(default_factory=dict)
+    """Likewise, flows of messages whose receivers have not spoken."""
 
 
 class CollectiveJoiner:
@@ -70,6 +83,7 @@ class CollectiveJoiner:
         warmup: Iterations that are not measured.
         offsets_ns: By rank number, what to add to the times of that rank's clock to
             get the controller's; nothing where it is empty.
+        has_arrivals: Whether receivers tell when messages were complete.
     """
 
     def __init__(
@@ -78,7 +92,9 @@ class CollectiveJoiner:
         *,
         warmup: int,
         offsets_ns: Sequence[int] = (),
+        has_arrivals: bool = False,
     ) -> None:
+        self._has_arrivals = has_arrivals
         self._operations = operations
         self._warmup = warmup
         self._offsets_ns = offsets_ns
@@ -87,11 +103,24 @@ class CollectiveJoiner:
     def add(self, rows: RecordRows) -> list[CollectiveRecord]:
         """Take a batch of rows; return the collectives that it completed.
 
+        Arrivals are taken out of *rows*, and so are flows that wait for theirs; flows
+        that have waited are put in.
+
         Raises:
             ValueError: If a row does not belong to the plan.
         """
-        self._add_flows(rows.flows)
-        return self._add_shares(rows.shares)
+        found = self._add_arrivals(rows)
+        self._add_flows(rows)
+        for row in found:
+            rows.flows.extend(row)
+        return self._add_shares(rows)
+
+    def waiting(self) -> array[int]:
+        """Return and forget the flows that still wait."""
+        flows = array("q")
+        for gathering in self._gathering.values():
+            _release(gathering, flows)
+        return flows
 
     def unfinished(self) -> list[CollectiveRecord]:
         """Return a record of each collective that not all its ranks have reported."""
@@ -100,11 +129,40 @@ class CollectiveJoiner:
             for (iteration, index), gathering in sorted(self._gathering.items())
         ]
 
-    def _add_flows(self, rows: array[int]) -> None:
+    def _add_arrivals(self, rows: RecordRows) -> list[FlowRow]:
+        """Take note of arrivals; return the flows that have waited for them."""
+        operations, offsets_ns = self._operations, self._offsets_ns
+        found = []
+        for row in rows_of(ArrivalRow, rows.arrivals):
+            number = operations.operation_number(row.rank, row.operation)
+            operations.rank(row.peer)
+            gathering = self._gather(row.iteration, operations.identity_of[number])
+            received_ns = row.received_ns
+            if offsets_ns:
+                # On the sender's clock, as all times of a flow.
+                received_ns += offsets_ns[row.rank] - offsets_ns[row.peer]
+            key = (row.peer, row.rank, row.number)
+            flow = gathering.waiting.pop(key, None)
+            if flow is None:
+                gathering.arrived_ns[key] = received_ns
+            else:
+                found.append(flow._replace(received_ns=received_ns))
+        rows.arrivals = array("q")
+        return found
+
+    def _add_flows(self, rows: RecordRows) -> None:
         operations = self._operations
-        for row in rows_of(FlowRow, rows):
+        late = []
+        for index, row in enumerate(rows_of(FlowRow, rows.flows)):
             number = operations.operation_number(row.rank, row.operation)
             gathering = self._gather(row.iteration, operations.identity_of[number])
+            if self._has_arrivals and row.received_ns < 0 <= row.number:
+                message = (row.rank, row.peer, row.number)
+                received_ns = gathering.arrived_ns.pop(message, UNKNOWN)
+                rows.flows[index * _WIDTH + _RECEIVED_NS] = received_ns
+                if received_ns < 0:
+                    gathering.waiting[message] = row
+                    late.append(index)
             offset_ns = self._offsets_ns[row.rank] if self._offsets_ns else 0
             start_ns, end_ns = row.posted_ns + offset_ns, row.last_acked_ns + offset_ns
             if gathering.flow_start_ns is None or start_ns < gathering.flow_start_ns:
@@ -124,11 +182,13 @@ class CollectiveJoiner:
                 key = (row.rank, row.step if is_alone else _RELEASED_TOGETHER)
                 if row.generator_wait_ns > gathering.waits_ns.get(key, 0):
                     gathering.waits_ns[key] = row.generator_wait_ns
+        for index in reversed(late):
+            del rows.flows[index * _WIDTH : (index + 1) * _WIDTH]
 
-    def _add_shares(self, rows: array[int]) -> list[CollectiveRecord]:
+    def _add_shares(self, rows: RecordRows) -> list[CollectiveRecord]:
         operations = self._operations
         completed = []
-        for row in rows_of(ShareRow, rows):
+        for row in rows_of(ShareRow, rows.shares):
             number = operations.operation_number(row.rank, row.operation)
             index = operations.identity_of[number]
             gathering = self._gather(row.iteration, index)
@@ -155,6 +215,7 @@ class CollectiveJoiner:
             identity = operations.identities[index]
             if gathering.shares == identity.shares:
                 del self._gathering[row.iteration, index]
+                _release(gathering, rows.flows)
                 completed.append(self._record(identity, row.iteration, gathering))
         return completed
 
@@ -197,3 +258,10 @@ class CollectiveJoiner:
             slip_ns=gathering.slip_ns,
             wrong=gathering.wrong,
         )
+
+
+def _release(gathering: _Gathering, flows: array[int]) -> None:
+    """Move the flows of a collective that still wait to *flows*."""
+    for row in gathering.waiting.values():
+        flows.extend(row)
+    gathering.waiting.clear()

@@ -105,7 +105,8 @@ class MessageTransport:
 
     ``path_mtu``, ``verb`` and ``overhead_bytes`` are as in ``chakram.plan.wire_cost``;
     ``ports`` is by job and rank; ``within_hosts`` are the (job, source, destination)
-    whose messages stay within their host.
+    whose messages stay within their host.  ``window_bytes`` and ``burst_packets`` are
+    0 if unknown, ``least_rate_bps`` if congestion control sets no lowest rate.
     """
 
     path_mtu: int
@@ -113,6 +114,9 @@ class MessageTransport:
     overhead_bytes: int
     ports: Mapping[tuple[str, int], PortFacts]
     within_hosts: frozenset[tuple[str, int, int]] = frozenset()
+    window_bytes: int = 0
+    burst_packets: int = 0
+    least_rate_bps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,23 @@ class ShareRow(NamedTuple):
 SHARE_FIELDS = ShareRow._fields
 
 
+class ArrivalRow(NamedTuple):
+    """When a message was complete, on the clock of the rank that received it.
+
+    There are none in virtual time, where the sender's flow says so.
+    """
+
+    iteration: int
+    rank: int  # number of the receiving rank in the plan
+    operation: int  # index in its program
+    peer: int  # number of the sending rank in the plan
+    number: int  # of the message: see ``message_number``
+    received_ns: int
+
+
+ARRIVAL_FIELDS = ArrivalRow._fields
+
+
 class ComputationRow(NamedTuple):
     """One computation of a measured iteration that took time."""
 
@@ -224,6 +241,9 @@ class RecordRows:
     computations: Annotated[Numbers, Rows(len(COMPUTATION_FIELDS))] = field(
         default_factory=_none
     )
+    arrivals: Annotated[Numbers, Rows(len(ARRIVAL_FIELDS))] = field(
+        default_factory=_none
+    )
 
     def extend(self, other: RecordRows) -> None:
         """Append all rows of *other*."""
@@ -248,7 +268,7 @@ _TABLES = {
 }
 
 
-_Row = TypeVar("_Row", FlowRow, ShareRow, ComputationRow, IterationRow)
+_Row = TypeVar("_Row", FlowRow, ShareRow, ArrivalRow, ComputationRow, IterationRow)
 
 
 def rows_of(kind: type[_Row], values: array[int]) -> Iterator[_Row]:

@@ -31,6 +31,7 @@ class Driven:
         *,
         rank: int = 0,
         settings: RunSettings | None = None,
+        has_arrivals: bool = False,
     ) -> None:
         plan = make_plan(
             programs, single_switch(len(programs), None), settings=settings
@@ -42,6 +43,7 @@ class Driven:
             settings=plan.agents[0].settings,
             rank_numbers=plan.agents[0].numbers(),
             records=self.records,
+            has_arrivals=has_arrivals,
         )
 
     def start(self, start_ns: int = 0, now_ns: int | None = None) -> None:

@@ -10,6 +10,7 @@ from chakram.results.records import (
     COMPUTATION_FIELDS,
     END_ACKNOWLEDGED,
     END_RECEIVED,
+    ArrivalRow,
     ComputationRow,
     rows_of,
 )
@@ -59,6 +60,18 @@ def test_a_ring_sends_on_what_has_come() -> None:
         (1, 100, CAUSE_MESSAGE, 2, 0),
         (2, 200, CAUSE_MESSAGE, 2, 1),
         (3, 300, CAUSE_MESSAGE, 2, 2),
+    ]
+
+
+def test_arrivals_are_told_where_flows_cannot_say_them() -> None:
+    rows = [compute(50), collective("all_gather", 10, after=[0])]
+    driven = Driven(alike(rows), has_arrivals=True)
+    driven.start()
+    driven.receive(1, 0, 30, size_bytes=10)  # before its operation
+    assert not driven.records.arrivals
+    driven.replay.handle_timers(50)
+    assert list(rows_of(ArrivalRow, driven.records.arrivals)) == [
+        ArrivalRow(iteration=0, rank=0, operation=1, peer=1, number=0, received_ns=30)
     ]
 
 

@@ -3,7 +3,13 @@ from __future__ import annotations
 from chakram.replay.expansion import Expansion
 from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.rows import RowWriter
-from chakram.results.records import CAUSE_MESSAGE, END_RECEIVED, RecordRows
+from chakram.results.records import (
+    CAUSE_MESSAGE,
+    END_RECEIVED,
+    ArrivalRow,
+    RecordRows,
+    rows_of,
+)
 from chakram.roce.events import MessageParts, SendCompleted
 from tests.made_plans import (
     FlowRow,
@@ -72,6 +78,15 @@ def test_no_limit_of_the_rate_is_a_rate_of_nothing() -> None:
     event = SendCompleted(0, 0, 0, 0, 0, 1, 0, 0, None, 0)
     RowWriter(records, 0).flow(0, 64, Flow(operation(), 0, 0, 0, 0, 0), event, 0)
     assert flow_rows(records)[0].rate_at_start_bps == 0
+
+
+def test_an_arrival_is_told_by_its_receiver() -> None:
+    records = RecordRows()
+    RowWriter(records, 7).arrival(2, 5, 9, (1 << 32) + 3, 190)
+    (row,) = rows_of(ArrivalRow, records.arrivals)
+    assert row == ArrivalRow(
+        iteration=2, rank=7, operation=5, peer=9, number=(1 << 32) + 3, received_ns=190
+    )
 
 
 def test_a_share_is_what_became_of_the_operation() -> None:

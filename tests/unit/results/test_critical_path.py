@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.results.causes import Cause, Surroundings, explain
+from chakram.results.causes import Cause, SentPackets, Surroundings, explain
 from chakram.results.critical_path import (
     Message,
     Operation,
@@ -325,8 +325,8 @@ def cause_of(
     around = Surroundings(
         links=tuple(now.values()),
         slow_ports=frozenset({slow} - {""}),
-        hosts={0: "h0", 1: "h1"},
-        rates_bps={0: 10**12, 1: 10**12},
+        hosts={("j", 0): "h0", ("j", 1): "h1"},
+        rates_bps={("j", 0): 10**12, ("j", 1): 10**12},
         path_mtu=4096,
         overhead_bytes=58,
         least_rate_bps=10**6,
@@ -473,3 +473,133 @@ def test_below_three_in_a_hundred_there_is_no_single_cause() -> None:
     assert [each.lost_ns for each in why.causes] == [29]
     assert why.first is None
     assert why.unknown_share == 0
+
+
+# Runs on a network.
+
+SEEN = message(
+    0,
+    1,
+    path="leaf0:up0 spine0:p1",
+    transfer_ns=100,
+    departed_ns=200,
+    received_ns=700,
+    queue_ns=None,
+)
+"""Its way took 600 ns: 100 until it departed, 500 after that."""
+
+
+def seen(part: Part, time_ns: int, of: Message = SEEN, **around: Any) -> list[Cause]:
+    """Return the causes of a piece of a run on a network, of 10,000 ns."""
+    known = {
+        "links": LINKS,
+        "hosts": {("j", 0): "h0", ("j", 1): "h1"},
+        "rates_bps": {("j", 0): 8 * 10**9},  # a byte per ns
+        "path_mtu": 40,
+        "overhead_bytes": 10,
+        "ways_ns": {("j", 0, 1, 8192): 150},
+    }
+    pieces = (
+        Piece(Part.PROPAGATE, 0, 10_000 - time_ns, 0),
+        Piece(part, 10_000 - time_ns, 10_000, 0, None, of),
+    )
+    path = Path(job="j", iteration=3, pieces=pieces)
+    return list(explain([path], Surroundings(**(known | around))).causes)
+
+
+def one(causes: list[Cause]) -> tuple[str, str, int]:
+    (cause,) = causes
+    return cause.cause, cause.place, cause.lost_ns
+
+
+def test_what_a_way_takes_beyond_nominal_is_lost_at_its_fullest_link() -> None:
+    links = {each.port: each for each in LINKS}
+    links["spine0:p1"] = link("spine0:p1", "leaf1-spine0", "down", bytes_after=2000)
+    found = seen(Part.NETWORK, 500, links=tuple(links.values()))
+    assert one(found) == ("contention", "leaf1-spine0 down", 450)
+    # Of two that are as full the first has the queue.
+    links["leaf0:up0"] = link("leaf0:up0", "leaf0-spine0", "up", bytes_after=1950)
+    found = seen(Part.NETWORK, 500, links=tuple(links.values()))
+    assert one(found) == ("contention", "leaf0-spine0 up", 450)
+    assert seen(Part.NETWORK, 500, ways_ns={("j", 0, 1, 8192): 600}) == []
+    assert seen(Part.NETWORK, 500, ways_ns={}) == []
+    # No more is lost there than the time after it had departed.
+    assert seen(Part.TRANSFER, 100) == []
+    assert one(seen(Part.TRANSFER, 100, ways_ns={("j", 0, 1, 8192): 70}))[2] == 30
+
+
+@pytest.mark.parametrize(
+    ("window_bytes", "changes", "expected"),
+    [
+        # 50 ns of the way, 50 bytes, and two bursts of two packets are 250 bytes.
+        (249, {}, ("window", "rank 0")),
+        (250, {}, ("contention", "h0-leaf0 up")),
+        (250, {"retransmitted": 1}, ("loss", "towards h1")),
+        (0, {}, ("window", "rank 0")),
+    ],
+)
+def test_a_window_that_is_wide_enough_is_full_of_what_the_network_holds(
+    window_bytes: int, changes: dict[str, int], expected: tuple[str, str]
+) -> None:
+    sent = SEEN._replace(packets=3, **changes)
+    found = seen(Part.WINDOW, 800, sent, window_bytes=window_bytes, burst_packets=2)
+    assert one(found) == (*expected, 800)
+
+
+def test_nothing_is_blamed_for_what_the_generator_may_have_done() -> None:
+    unsure = {("j", 3, "world", 0)}
+    for part in (Part.NETWORK, Part.WINDOW):
+        assert seen(part, 500, unsure=unsure) == []
+        assert seen(part, 500, unsure={("j", 2, "world", 0)}) != []
+    assert seen(Part.REPAIR, 500, unsure=unsure) != []
+
+
+def test_a_link_slower_than_its_like_is_slow() -> None:
+    changed = link("spine0:p1", "leaf1-spine0", "down", rate_bps=8 * 10**8)
+    links = tuple(changed if each.port == changed.port else each for each in LINKS)
+    assert one(seen(Part.NETWORK, 500, links=links))[:2] == (
+        "slow link",
+        "leaf1-spine0 down",
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["leaf0:up0 spine0:p1", "leaf0:up1 spine1:p1"], "dead uplink"),
+        (["leaf0:up0 spine0:p1"], "hash imbalance"),
+        ([None], "dead uplink"),
+    ],
+)
+def test_an_uplink_without_bytes_is_dead_if_the_hash_chose_it(
+    paths: list[str | None], expected: str
+) -> None:
+    counted = {"down_ns": None, "kind": "uplink", "equal_cost": "leaf0#0"}
+    links = {each.port: each for each in LINKS}
+    for spine, count in enumerate((5000, 10)):
+        port = f"leaf0:up{spine}"
+        links[port] = link(
+            port, f"leaf0-spine{spine}", "up", bytes_after=count, **counted
+        )
+    sent = [SentPackets("j", 0, 1, path, 100, 0) for path in paths]
+    (cause,) = seen(Part.NETWORK, 500, links=tuple(links.values()), sent=sent)
+    assert (cause.cause, cause.place) == (
+        expected,
+        "leaf0-spine1 up" if expected == "dead uplink" else "leaf0",
+    )
+    # A message that the hash sent there names it, whatever else is full.
+    if paths[-1] and expected == "dead uplink":
+        chosen = SEEN._replace(path=paths[-1])
+        (cause,) = seen(
+            Part.NETWORK, 500, chosen, links=tuple(links.values()), sent=sent
+        )
+        assert (cause.cause, cause.place) == ("dead uplink", "leaf0-spine1 up")
+
+
+def test_loss_is_where_the_largest_share_was_sent_again() -> None:
+    path = "leaf0:up0 spine0:p1"
+    sent = [SentPackets("j", 0, 1, path, 100, 5), SentPackets("j", 1, 0, "", 100, 0)]
+    alike = "h0-leaf0 up or leaf0-spine0 up or leaf1-spine0 down or h1-leaf1 down"
+    assert one(seen(Part.REPAIR, 9, sent=sent))[:2] == ("loss", alike)
+    others = [SentPackets("j", 0, 2, path, 100, 0), *sent]
+    assert one(seen(Part.REPAIR, 9, sent=others))[:2] == ("loss", "h1-leaf1 down")

@@ -12,7 +12,10 @@ from chakram.results.records import (
     CAUSE_OPERATION,
     FLOW_FIELDS,
     SHARE_FIELDS,
+    UNKNOWN,
+    FlowRow,
     RecordRows,
+    rows_of,
 )
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import CollectiveKey, CollectiveRecord
@@ -149,3 +152,70 @@ def test_communication_of_a_compute_operation_is_refused() -> None:
     rows = RecordRows(shares=array("q", row_of(SHARE_FIELDS, operation=0)))
     with pytest.raises(ValueError, match="compute operation"):
         joiner().add(rows)
+
+
+def numbered(rows: RecordRows) -> RecordRows:
+    """Give the flows of ``small_rows`` the numbers that messages of runs have."""
+    flows = [flow._replace(number=flow.step) for flow in rows_of(FlowRow, rows.flows)]
+    return RecordRows(flows=array("q", itertools.chain(*flows)), shares=rows.shares)
+
+
+def arrivals(rank: int, *, received_ns: int) -> RecordRows:
+    """Return when the messages of the all-reduce to a rank were complete."""
+    found = [
+        [1, rank, 1, (rank - 1) % 4, step, received_ns + step] for step in range(6)
+    ]
+    return RecordRows(arrivals=array("q", itertools.chain(*found)))
+
+
+def received(rows: RecordRows, sender: int) -> list[int]:
+    return [
+        flow.received_ns
+        for flow in rows_of(FlowRow, rows.flows)
+        if (flow.rank, flow.operation) == (sender, 1)
+    ]
+
+
+def telling(offsets_ns: tuple[int, ...] = ()) -> CollectiveJoiner:
+    operations = OperationTable(small_plan())
+    return CollectiveJoiner(
+        operations, warmup=1, offsets_ns=offsets_ns, has_arrivals=True
+    )
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_flows_are_told_when_their_receivers_had_them(comes_first: bool) -> None:
+    """On the clock of the sender, whichever of the two is heard of first."""
+    joining = telling((0, 500, 0, 0))
+    told = arrivals(1, received_ns=7000)
+    if comes_first:
+        joining.add(told)
+        assert not told.arrivals
+    sent = numbered(small_rows(1, ranks=[0]))
+    joining.add(sent)
+    if not comes_first:
+        assert received(sent, 0) == []
+        sent = told
+        joining.add(sent)
+    assert received(sent, 0) == [7500 + step for step in range(6)]
+    left = rows_of(FlowRow, joining.waiting())
+    assert {flow.operation for flow in left} == {2, 3}
+
+
+def test_flows_wait_for_receivers_until_their_collective_is_complete() -> None:
+    joining = telling()
+    for rank in range(3):
+        joining.add(numbered(small_rows(1, ranks=[rank])))
+    last = numbered(small_rows(1, ranks=[3]))
+    records = by_key(joining.add(last))
+    assert records[WORLD].complete
+    assert [received(last, sender) for sender in range(4)] == [[UNKNOWN] * 6] * 4
+
+
+def test_flows_that_still_wait_are_not_lost() -> None:
+    joining = telling()
+    rows = numbered(small_rows(1, ranks=[0]))
+    count = len(rows.flows)
+    joining.add(rows)
+    assert len(rows.flows) + len(joining.waiting()) == count
+    assert not joining.waiting()
