@@ -107,7 +107,7 @@ def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
     ids=["agent", "shard"],
 )
 def test_a_run_without_a_part_of_it_ends_and_says_why(
-    going: RunProcess, endless: Path, state_root: Path, victim: str, sentence: str
+    going: RunProcess, state_root: Path, victim: str, sentence: str
 ) -> None:
     family = going.family()
 
@@ -120,4 +120,3 @@ def test_a_run_without_a_part_of_it_ends_and_says_why(
     assert gone(family)
     check_nothing_is_left(state_root)
     assert check_results(ended.directory, PARTIAL) == ended.sentence
-    check_next_run(endless)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chakram.observe.exporter import open_listener
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment
 from tests.prometheus import (
@@ -42,24 +43,25 @@ def test_every_panel_is_answered_while_the_run_goes(tmp_path: Path) -> None:
         iterations={"warmup": 0, "measured": 1_000_000},
         predict=["bound", "simulate"],
     )
-    with RunProcess(experiment, "--metrics", "127.0.0.1:0") as going:
+    with open_listener("127.0.0.1:0") as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    # Its first scrape takes seconds to come: the run begins meanwhile.
+    with (
+        start_prometheus(tmp_path, [address], scrape_interval="250ms") as prometheus,
+        RunProcess(experiment, "--metrics", address) as going,
+    ):
         going.wait_for_records()
-        address = METRICS.search(going.errors)
-        assert address is not None, going.errors
-        with start_prometheus(
-            tmp_path, [address[1]], scrape_interval="250ms"
-        ) as prometheus:
-            # Rates need a few scrapes with news in them.
-            for dashboard in DASHBOARDS:
-                document = json.loads(dashboard.read_text(encoding="utf-8"))
-                queries = panel_queries(document)
-                assert queries
-                prometheus.wait_for_all(
-                    [query.substituted() for query in queries], timeout_s=PATIENCE_S
-                )
-            (state,) = prometheus.query("chakram_run_state == 1")
-            assert state["metric"]["state"] == "running"
-            (run_id,) = prometheus.label_values("run_id")
+        # Rates need a few scrapes with news in them.
+        for dashboard in DASHBOARDS:
+            document = json.loads(dashboard.read_text(encoding="utf-8"))
+            queries = panel_queries(document)
+            assert queries
+            prometheus.wait_for_all(
+                [query.substituted() for query in queries], timeout_s=PATIENCE_S
+            )
+        (state,) = prometheus.query("chakram_run_state == 1")
+        assert state["metric"]["state"] == "running"
+        (run_id,) = prometheus.label_values("run_id")
         assert going.process.poll() is None
     (directory,) = going.runs.iterdir()
     manifest = json.loads((directory / "run.json").read_text(encoding="utf-8"))

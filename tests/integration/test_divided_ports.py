@@ -179,7 +179,7 @@ async def run(client: AgentClient, plan: AgentPlan) -> list[AgentEvent]:
     [
         ("127.18.9.1", 6, "auto"),
         ("::1", 4, "auto"),
-        ("127.18.9.1", 4, "off"),
+        pytest.param("127.18.9.1", 4, "off", marks=pytest.mark.soak),
     ],
 )
 async def test_ranks_of_one_port_live_in_several_shards(

@@ -23,6 +23,7 @@ def test_a_folder_named_like_the_package_does_not_stand_in_for_it(
             *(sys.executable, "-P", "-c", program, "run"),
             str(REPO_ROOT / "configs" / "loopback.yaml"),
             *("--set", "iterations.warmup=0", "--set", "iterations.measured=1"),
+            *("--set", "jobs[0].size_scale=1/64"),
             *("--set", f"fabric.udp_port={free_udp_ports()}"),
         ],
         cwd=tmp_path,
