@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("netns")
 
 
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    "family", ["ipv4", pytest.param("ipv6", marks=pytest.mark.soak)]
+)
 def test_a_run_takes_the_paths_and_the_bytes_of_its_simulation(
     tmp_path: Path, family: str
 ) -> None:

@@ -147,7 +147,9 @@ def test_both_are_run_in_a_lab(place: Place) -> None:
 LOOPBACK = {"kind": "loopback", "ports": 4, "rate": "100Mbit"}
 
 
-@pytest.mark.parametrize("verb", ["simulate", "run"])
+@pytest.mark.parametrize(
+    "verb", [pytest.param("simulate", marks=pytest.mark.soak), "run"]
+)
 def test_a_hook_that_fails_ends_the_run_by_its_name(
     installed: Path, tmp_path: Path, verb: str
 ) -> None:
@@ -229,7 +231,7 @@ def test_a_control_of_ours_is_one_module_and_its_declaration(
     assert "chakram-aimd" not in ours.manifest()["versions"]
 
 
-@pytest.mark.slow  # runs the compiler
+@pytest.mark.soak  # runs the compiler
 def test_a_control_of_ours_is_compiled(installed: Path, tmp_path: Path) -> None:
     require("compiler", missing_compiler())
     tree = tree_with(tmp_path / "tree", "congestion-control.md")

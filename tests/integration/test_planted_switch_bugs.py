@@ -14,7 +14,7 @@ from tests.support import REPO_ROOT
 _LIMIT_S = 300
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # a test of tests
 def test_the_laws_find_every_planted_bug() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.property.planted_switch_bugs"],
