@@ -1,6 +1,7 @@
-"""Print the tests of pure code that import a module which has a compiled form.
+"""Print the tests of pure code that are about modules which have a compiled form.
 
-Those alone have something to say that a run of the plain form may contradict.
+Those alone have something to say that a run of the plain form may contradict: unit
+tests of their folders, and laws, where they import such a module or what uses it.
 """
 
 from __future__ import annotations
@@ -47,14 +48,29 @@ def users(hot: set[str]) -> set[str]:
     }
 
 
+def folders_of_tests(hot: set[str]) -> set[Path]:
+    """Return the folders of tests that mirror the packages of *hot*, and of laws."""
+    packages = (name.split(".")[:-1] for name in hot)
+    unit = {
+        ROOT.joinpath(
+            "tests", "unit", *({"chakram_agent": "agents"}.get(top, ""), *rest)
+        )
+        for top, *rest in packages
+    }
+    return unit | {ROOT / "tests" / "property"}
+
+
 def main() -> None:
     """Print one path a line: tests of a hot module by name, or by what they import."""
     hot = hot_modules()
     meant = hot | users(hot)
     names = {f"test_{name.rpartition('.')[2]}" for name in hot}
+    folders = folders_of_tests(hot)
     for folder in TESTS:
         for path in sorted((ROOT / "tests" / folder).rglob("test_*.py")):
-            if path.stem in names or imported(path) & meant:
+            if path.stem in names or (
+                imported(path) & meant and not folders.isdisjoint(path.parents)
+            ):
                 sys.stdout.write(f"{path.relative_to(ROOT)}\n")
 
 

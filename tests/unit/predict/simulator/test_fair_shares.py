@@ -39,10 +39,11 @@ CROWDS: list[tuple[str, int, int, int]] = [
     ("dcqcn-nvidia", 25, 3, 90),
     ("dcqcn-nvidia", 25, 8, 200),
 ]
-if not status().is_compiled():
-    # They take seconds each: one of every profile is enough.
-    PAIRS = [case for case in PAIRS if case[1] * case[2] < 4_000]
-    LATE, CROWDS = [], CROWDS[:1]
+COMPILED = status().is_compiled()
+if not COMPILED:
+    # They take seconds each, and ask what profiles do, not what the plain form does.
+    PAIRS = [min(PAIRS, key=lambda case: case[1] * case[2])]
+    LATE, CROWDS = [], []
 
 
 def congested(
@@ -149,6 +150,7 @@ def test_flows_that_join_one_by_one_share_fairly(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not COMPILED, reason="takes too long uncompiled")
 def test_two_that_begin_equal_stay_equal_though_a_byte_counter_leads() -> None:
     # At 50 Gbit/s 150 kB take 24 us: whoever is ahead recovers oftener between cuts.
     # With a queue pair that may catch up at line rate on what it has waited for its own
