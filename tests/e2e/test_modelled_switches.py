@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,3 +97,46 @@ def test_an_incast_over_lossless_switches_loses_nothing(tmp_path: Path) -> None:
             host = link.link.partition("-")[0]
             assert 0 < heard[host] < 2 * link.paused_ns
     assert heard["h0"] == 0
+
+
+def test_links_fail_as_the_experiment_says_and_samples_tell_it(tmp_path: Path) -> None:
+    slow = {"kind": "degrade", "link": "h1-s0", "direction": "up", "rate": "20Mbit"}
+    loss = {"kind": "loss", "link": "h2-s0", "direction": "down", "probability": 0.05}
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4, layers=1, all_to_all="256KiB", all_reduce="256KiB")],
+        {
+            "kind": "namespaces",
+            "switch": "model",
+            "topology": {"single_switch": {"hosts": 4}},
+            "links": {"host": {"rate": "200Mbit"}},
+        },
+        transport={"congestion_control": "fixed_rate", "local_ack_timeout": 13},
+        faults={"links": [slow, loss]},
+    )
+    results = completed(experiment).results
+    links = results.links()
+
+    dropped = {(link.link, link.direction) for link in links if link.drops}
+    assert dropped == {("h2-s0", "down")}
+    first, second = results.manifest.link_faults
+    assert first["fault"] == "link h1-s0 (up) has 20Mbit at 0ns"
+    assert (first["ports"], second["ports"]) == (["h1:eth0"], ["s0:h2"])
+    origin_ns = min(rank.start_ns for rank in results.ranks())
+    assert abs(first["at_ns"] - origin_ns) < 10**8
+    samples = results.table("link_samples").to_pylist()
+    last = {row["port"]: row for row in samples}
+    for link in links:
+        row = last[link.port]
+        assert row["bytes"] == pytest.approx(link.bytes, rel=0.02)
+        assert row["drops"] == (link.drops or 0)
+    busiest_bps = {
+        port: max(
+            (after["bytes"] - before["bytes"])
+            * 8e9
+            / max(10**7, after["time_ns"] - before["time_ns"])
+            for before, after in pairwise(row for row in samples if row["port"] == port)
+        )
+        for port in ("h0:eth0", "h1:eth0")
+    }
+    assert busiest_bps["h1:eth0"] < 25e6 < busiest_bps["h0:eth0"]

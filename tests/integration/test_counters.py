@@ -19,6 +19,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.plan.faults import MAX_FAULTS, FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
+from chakram.replay.samples import queue_pair_owners
 from chakram.results.counters import (
     COUNTER_NAMES,
     DISTRIBUTIONS,
@@ -34,7 +35,7 @@ from chakram.results.statistics import PortStatistics, QueuePairStatistics
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
-from chakram_agent.sampling import Sampler, queue_pair_owners
+from chakram_agent.sampling import Sampler
 from chakram_agent.shard_ports import build_plane
 from chakram_agent.tally import Tally
 from tests.made_plans import make_plan, program, receive, send

@@ -14,6 +14,7 @@ from typing import Any
 from chakram.config.collectives import check_collectives
 from chakram.config.dilation import check_dilated_times, check_dilation
 from chakram.config.jobs import Job, TraceFiles
+from chakram.config.link_faults import check_link_faults
 from chakram.config.packet_fault_checks import (
     check_fault_queue_pairs,
     check_packet_faults,
@@ -275,6 +276,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("transport", "jobs"), check_credits),
     (("faults", "jobs"), check_faults),
     (("faults", "transport"), check_fault_queue_pairs),
+    (("faults", "fabric", "simulation"), check_link_faults),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),
     (("simulation",), check_simulation),

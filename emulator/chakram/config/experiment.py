@@ -93,7 +93,8 @@ class Records(Model):
     sample_bin_ns: Time = Field(
         default=10_000_000, alias="sample_bin", ge=0, le=3600 * 10**9
     )
-    """Time between two samples of ports and queue pairs; 0s: none are taken."""
+    """Time between two samples of ports and queue pairs, and of the links of modelled
+    switches; 0s: none are taken before the end."""
 
 
 class Metrics(Model):
@@ -157,7 +158,7 @@ class Experiment(Model):
     transport: Transport = Transport()
     """Settings of all queue pairs."""
     faults: Faults = Faults()
-    """Packets that are disturbed on purpose."""
+    """Packets and links that are disturbed on purpose."""
     preflight: Annotated[
         Preflight,
         BeforeValidator(

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
 from chakram.config.congestion import CongestionSettings, congestion_by_name
 from chakram.config.knobs import section_of, written
+from chakram.config.link_faults import LinkFaultSettings
 from chakram.plan.faults import PacketFault
 from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.roce.congestion import CONTROLS
@@ -193,3 +194,10 @@ class Faults(Model):
         examples=[[{"action": "drop", "packets": "last", "nth": 3}]],
     )
     """What else ports do to packets, one by one."""
+    links: tuple[LinkFaultSettings, ...] = Field(
+        default=(),
+        max_length=64,
+        examples=[[{"kind": "down", "link": "leaf0-spine0", "at": "100ms"}]],
+    )
+    """What happens to links: in simulations of packets, and in runs whose switches are
+    modelled."""

@@ -30,8 +30,6 @@ _OF_ALL_KINDS: KeyUse = {
     ("Simulation", ""): (SIMULATE,),
     ("Experiment", "metrics"): _RUNS,
     ("Metrics", ""): _RUNS,
-    ("Experiment", "records"): _RUNS,
-    ("Records", ""): _RUNS,
     ("Experiment", "hang_timeout"): _RUNS,
     ("Experiment", "stop_if"): _RUNS,
     ("StopIf", ""): _RUNS,

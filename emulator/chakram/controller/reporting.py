@@ -155,6 +155,7 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
         f"fault: {each.fault().describe()}"
         for each in experiment.written.faults.packets
     ]
+    banners += [f"fault: {each.describe()}" for each in experiment.written.faults.links]
     return tuple(banners)
 
 
@@ -184,11 +185,12 @@ def simulated_banners(
             "simulated: pauses can wait for one another for ever (deadlock), in a "
             f"circle of {len(result.cycle)} ports: {', '.join(result.cycle)}"
         )
-    if result.pauses:
-        longest = max(result.pauses, key=lambda port: result.pauses[port])
+    paused_ns = result.paused_ns
+    if paused_ns:
+        longest = max(paused_ns, key=lambda port: paused_ns[port])
         found.append(
-            f"simulated: {len(result.pauses)} ports were paused, longest {longest}: "
-            f"{result.pauses[longest] / 1e3:.0f} us"
+            f"simulated: {len(paused_ns)} ports were paused, longest {longest}: "
+            f"{paused_ns[longest] / 1e3:.0f} us"
         )
     return tuple(found)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.counted import link_records, switch_banners
+from chakram.controller.link_faults import LinkFaults
 from chakram.controller.observer import Observer
 from chakram.controller.planning import ports_needed, transport_plan
 from chakram.controller.predictions import (
@@ -40,6 +41,7 @@ from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.preflight_files import preflight_summary, save_preflight
 from chakram.predict.routing import Ways
+from chakram.predict.simulator.switch_fabric import port_names
 from chakram.results.counters import INJECTED, INVALID
 from chakram.results.resolve import OperationTable
 
@@ -118,6 +120,7 @@ class Run:
         self._world: World | None = None
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
+        self._link_faults: LinkFaults | None = None
         self._uncounted: tuple[str, ...] = ()
         self.reference = Reference()
         self.error: ChakramError | None = None
@@ -164,6 +167,9 @@ class Run:
                 await self._preflight(plan, clients, clocks)
             self._begin(plan, world, clients, clocks)
             before = await world.counters()
+            sample_bin_ns = experiment.records.sample_bin_ns
+            if experiment.fabric.is_modelled:
+                await world.sample_links(sample_bin_ns)
             session = Session(
                 plans={agent.agent: agent for agent in plan.agents},
                 clients=clients,
@@ -172,6 +178,7 @@ class Run:
                 hang_timeout_ns=experiment.hang_timeout_ns,
                 iterations_of=plan.iterations_of(),
                 duration_limit_ns=experiment.stop_if.duration_ns,
+                starting=self._begin_faults if experiment.faults.links else None,
             )
             self._progress.phase("preparing agents")
             watch = asyncio.create_task(self._watch_links(world, before), name="links")
@@ -183,7 +190,21 @@ class Run:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
                 await self._count_links(world, before)
+                if experiment.fabric.is_modelled:
+                    # How the run ended counts, as above.
+                    with suppress(FabricError):
+                        await world.disturb_links(())
+                        self._directory.add_link_samples(await world.link_samples())
             self._progress.phase("collecting")
+
+    async def _begin_faults(self, start_ns: int) -> None:
+        """Let links fail, at times from the start of the run."""
+        world = self._world
+        assert world is not None
+        assert world.topology is not None
+        faults = LinkFaults(self._experiment.faults.links, world.topology, start_ns)
+        self._link_faults = faults
+        await world.disturb_links(faults.happening())
 
     async def _count_links(self, world: World, before: LabCounters) -> None:
         """Note what went through the links.
@@ -325,6 +346,7 @@ class Run:
         self._directory.begin(
             plan,
             offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
+            ports=[] if world.topology is None else port_names(world.topology),
         )
         self._metrics.set_plan(plan)
         if self._live is not None:
@@ -394,6 +416,9 @@ class Run:
             verification=self._verification(),
             psn_seed=self._psn_seed,
             packet_faults=faults_disturbed(disturbed, faults),
+            link_faults=()
+            if self._link_faults is None
+            else self._link_faults.described(self._experiment.written.faults.links),
             generator=self._observer.generator(),
         )
         self._show_links(links)

@@ -34,7 +34,7 @@ from chakram.controller.state import (
 from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
@@ -86,6 +86,7 @@ class Session:
         hang_timeout_ns: See ``ControllerState``.
         iterations_of: By number of the rank, the iterations of all that have an end.
         duration_limit_ns: When to end the run whatever it does; None: never.
+        starting: Told when all ranks start, on our clock.
     """
 
     def __init__(
@@ -98,7 +99,9 @@ class Session:
         hang_timeout_ns: int,
         iterations_of: Mapping[int, int],
         duration_limit_ns: int | None = None,
+        starting: Callable[[int], Coroutine[object, object, None]] | None = None,
     ) -> None:
+        self._starting = starting
         self._plans = plans
         self._clients = clients
         self._clocks = clocks
@@ -184,6 +187,8 @@ class Session:
                     + _START_DELAY_NS
                     + _START_DELAY_PER_AGENT_NS * len(agents)
                 )
+                if self._starting is not None:
+                    self._spawn(self._starting(start_ns), "starting")
                 for agent in agents:
                     self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
             case ReleaseAgent(agent=agent):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import Interrupts
+from chakram.controller.link_faults import refuse_faults_of_runs
 from chakram.controller.outcome import RunOutcome
 from chakram.controller.planning import planned_ports, refuse_neighbours_on_one_port
 from chakram.controller.request import new_run_id
@@ -41,6 +42,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
         RunInterrupted: If the user ended it before it had begun, or insisted.
     """
     experiment, progress = request.experiment, request.progress
+    refuse_faults_of_runs(experiment)
     async with AsyncExitStack() as stack:
         # Before anything is built: a port that is taken is said at once.
         listener = live = None

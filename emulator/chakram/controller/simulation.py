@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from chakram.controller.link_faults import LinkFaults, simulated_with
 from chakram.controller.predictions import alone_times, bounds, fair_times, flow_bound
 from chakram.controller.reporting import (
     faults_disturbed,
@@ -51,14 +52,23 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         fair = fair_times(plan, topology)
         by_itself = alone_times(plan, topology, experiment.seed, switching)
         progress.iterations(0, total)
-        result = simulate_plan(
+        faults = LinkFaults(experiment.faults.links, topology)
+        result = simulated_with(
+            faults,
+            experiment.faults.links,
             plan,
-            topology,
-            rng=random.Random(experiment.seed),
-            switching=switching,
-            report=lambda done: progress.iterations(done, total),
+            lambda happening: simulate_plan(
+                plan,
+                topology,
+                rng=random.Random(experiment.seed),
+                switching=switching,
+                faults=happening,
+                sample_bin_ns=experiment.records.sample_bin_ns,
+                report=lambda done: progress.iterations(done, total),
+            ),
         )
     directory.add(result.records)
+    directory.add_link_samples(result.link_samples)
     injected = {name: count for name, count in result.injected.items() if count}
     return ended(
         directory,
@@ -71,11 +81,13 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         counted={
             "drops": result.drops,
             "marked": result.marked_packets,
-            "paused_ns": result.pauses,
+            "pauses": result.pauses,
+            "paused_ns": result.paused_ns,
             "down_ns": result.down_ns,
         },
         injected=injected,
         packet_faults=faults_disturbed(result.disturbed, experiment.faults),
+        link_faults=faults.described(experiment.written.faults.links),
         banners=(
             *directory.manifest.banners,
             *by_itself.notes,

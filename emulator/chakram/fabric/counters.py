@@ -8,7 +8,8 @@ set of headers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
@@ -18,17 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.fabric.description import LabState
+    from chakram.switch.faults import LinkFault
 
 __all__ = [
+    "BIN_REQUEST",
     "COUNTERS_REQUEST",
+    "FAULTS_REQUEST",
+    "SAMPLES_REQUEST",
     "LabCounters",
     "LinkCounters",
+    "disturb_links",
+    "link_samples",
     "read_counters",
     "read_link_counters",
+    "sample_links",
 ]
 
 COUNTERS_REQUEST = "counters"
-"""What the holder is asked for."""
+FAULTS_REQUEST = "faults"
+"""What the holder of a lab with modelled switches is asked for, as the next two."""
+
+BIN_REQUEST = "sample"
+
+SAMPLES_REQUEST = "samples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +102,38 @@ def read_counters(lab: LabState) -> LabCounters:
         raise FabricError(
             f"lab {lab.name}", f"its holder's counters are not as expected ({error})"
         ) from error
+
+
+def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
+    """Let faults happen to the links of a lab, and no others any more.
+
+    Raises:
+        FabricError: If its switches are not modelled, or do not answer.
+    """
+    ask_holder(lab.directory, FAULTS_REQUEST, faults=[asdict(each) for each in faults])
+
+
+def sample_links(lab: LabState, bin_ns: int) -> None:
+    """Take samples of the links of a lab from now on; *bin_ns* 0: none.
+
+    Raises:
+        FabricError: If its switches are not modelled, or do not answer.
+    """
+    ask_holder(lab.directory, BIN_REQUEST, bin_ns=bin_ns)
+
+
+def link_samples(lab: LabState) -> array[int]:
+    """Return the samples taken since, rows of ``LINK_SAMPLE_FIELDS``; forget them.
+
+    Raises:
+        FabricError: If its switches are not modelled, or do not answer.
+    """
+    rows = array("q")
+    while True:
+        more = ask_holder(lab.directory, SAMPLES_REQUEST)["rows"]
+        if not more:
+            return rows
+        rows.extend(more)
 
 
 def read_link_counters(lab: LabState) -> Mapping[str, LinkCounters]:

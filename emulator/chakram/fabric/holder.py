@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.errors import ChakramError, FabricError
-from chakram.fabric.counters import COUNTERS_REQUEST
+from chakram.fabric.counters import (
+    BIN_REQUEST,
+    COUNTERS_REQUEST,
+    FAULTS_REQUEST,
+    SAMPLES_REQUEST,
+)
 from chakram.fabric.description import (
     HostState,
     LabSpec,
@@ -62,6 +67,7 @@ log = logging.getLogger(__name__)
 _REQUEST_TIMEOUT_S = 2.0
 _REQUESTS_WAITING = 64
 _LOG_NAME = "holder.log"
+_OF_THE_MODEL = (BIN_REQUEST, FAULTS_REQUEST, SAMPLES_REQUEST)
 
 
 def main() -> int:
@@ -322,10 +328,12 @@ def _answer(
             request = json.loads(line)["request"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise FabricError(where, "the request is not understood") from None
-        if request != COUNTERS_REQUEST:
+        if request not in (COUNTERS_REQUEST, *_OF_THE_MODEL):
             raise FabricError(where, f"unknown request {request!r}")
         if switch is not None:
-            return json.dumps(switch.counters()).encode() + b"\n"
+            return json.dumps(switch.ask(line.decode())).encode() + b"\n"
+        if request != COUNTERS_REQUEST:
+            raise FabricError(where, "a kernel switches here", "fabric.switch: model")
         counters = count_links(lab, spec.topology)
     except ChakramError as error:
         return encode_error(error).encode() + b"\n"

@@ -80,12 +80,13 @@ def receive_line(connection: socket.socket) -> bytes:
     return bytes(line)
 
 
-def ask_holder(directory: str | Path, request: str) -> dict[str, Any]:
+def ask_holder(directory: str | Path, request: str, **more: Any) -> dict[str, Any]:
     """Return the holder's answer to a request; blocks for milliseconds.
 
     Args:
         directory: The lab's directory (``LabState.directory``).
         request: What is asked, for example ``counters``.
+        more: What belongs to it.
 
     Raises:
         FabricError: If the holder does not answer, or answers with an error.
@@ -96,7 +97,7 @@ def ask_holder(directory: str | Path, request: str) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(_TIMEOUT_S)
             connection.connect(str(path))
-            connection.sendall(json.dumps({"request": request}).encode() + b"\n")
+            connection.sendall(json.dumps({"request": request} | more).encode() + b"\n")
             fields = json.loads(receive_line(connection))
     except (OSError, ValueError) as error:
         raise FabricError(

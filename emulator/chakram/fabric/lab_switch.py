@@ -72,13 +72,13 @@ class LabSwitch:
             self.close()
             raise
 
-    def counters(self) -> dict[str, Any]:
-        """Return what it has counted, see ``LabSwitches.counters``.
+    def ask(self, request: str) -> dict[str, Any]:
+        """Return its answer to what the holder was asked, see ``LabSwitches.serve``.
 
         Raises:
             FabricError: If it has ended, or does not answer.
         """
-        return self._ask("counters", _ANSWER_S)
+        return self._ask(request.rstrip("\n"), _ANSWER_S)
 
     def close(self) -> None:
         """End it; nothing happens the second time."""

@@ -26,6 +26,7 @@ from chakram.fabric.frames import BATCH
 from chakram.predict.simulator.events import NO_EVENT
 from chakram.predict.simulator.wires import KIND_BITS, Wires
 from chakram.switch.ecmp import Flow
+from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.outcomes import QUEUED
 from chakram.switch.packets import (
     CE,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from chakram.fabric.frames import Frames
     from chakram.predict.simulator.switch_fabric import SwitchFabric
     from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.faults import LinkFault
 
 __all__ = ["LiveSwitch"]
 
@@ -174,6 +176,19 @@ class LiveSwitch(Wires):
         if self._leaving_count > 0:
             self._flush()
         return left < _FRAMES_PER_ROUND or self.hops > hops
+
+    def disturb(self, faults: Sequence[LinkFault]) -> None:
+        """Let faults happen to links, and no others any more.
+
+        Args:
+            faults: On the clock of frames.
+        """
+        if self._faults is not None:
+            for number in self._faults.end(self.now_ns):
+                self._look_at(number)
+        self._faults = FaultSchedule(self._model, faults)
+        self._timed = True
+        self._settle()
 
     def next_ns(self) -> int:
         """Return when something is due by itself; ``NO_EVENT``: not yet."""

@@ -3,7 +3,8 @@
 ``python -m chakram.fabric.switch_process SOCKET NAMESPACE`` gets the descriptor of a
 conversation and that of the namespace with its ports.  It reads a lab's description
 (``LabSpec``), answers with an empty object once packets cross it, or with an error, and
-from then on answers every line with its counters.  It ends with its holder.
+from then on answers every line: with its counters or samples, or once faults of links
+are set.  It ends with its holder.
 
 As long as frames come it looks for the next one without a pause: waking up takes 30 to
 60 us.  After 300 us of silence it sleeps until a frame comes, or 60 us before something
@@ -21,6 +22,7 @@ from time import monotonic_ns, process_time_ns
 from typing import TYPE_CHECKING, Any
 
 from chakram.errors import ChakramError
+from chakram.fabric import counters
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import forwarding_cores
 from chakram.fabric.description import decode_spec
@@ -29,8 +31,10 @@ from chakram.fabric.holder_protocol import encode_error, receive_line
 from chakram.fabric.live_switch import LiveSwitch
 from chakram.fabric.netns import enter_namespace
 from chakram.fabric.process import die_with_parent
+from chakram.predict.simulator.samples import LinkSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.switch.ecmp import KernelPaths
+from chakram.switch.faults import LinkFault
 from chakram.switch.outcomes import (
     CORRUPTED,
     DROP_REASONS,
@@ -56,6 +60,7 @@ _ETHERNET_BYTES = 14
 _MEMORY_BYTES = 1 << 29
 _MOST_PLACES = 1 << 16
 _SPARE_PLACES = 16
+_NUMBERS_PER_ANSWER = 200_000
 _PR_SET_TIMERSLACK = 29
 # Counted at the port that a packet comes in by: of the link's other direction.
 _AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
@@ -83,6 +88,7 @@ class LabSwitches:
         self.frames: SocketFrames = open_frames(
             topology.hosts, frame_bytes=frame_bytes, places=places + _SPARE_PLACES
         )
+        self._sampler = LinkSampler(self._fabric.model)
         addresses = plan_addresses(topology, spec.addressing)
         self.live = LiveSwitch(
             fabric=self._fabric,
@@ -123,6 +129,7 @@ class LabSwitches:
             now_ns = monotonic_ns()
             if live.round(now_ns):
                 active_ns = now_ns
+                self._sampler.turn(now_ns)
             if now_ns - asked_ns >= _CONTROL_NS:
                 asked_ns = now_ns
                 if not self._answer(control):
@@ -138,15 +145,31 @@ class LabSwitches:
     def _answer(self, control: socket.socket) -> bool:
         """Answer a line, if there is one; False if there will be no more."""
         try:
-            line = control.recv(1 << 16)
+            if not control.recv(1, socket.MSG_PEEK):
+                return False
         except BlockingIOError:
             return True
-        if not line:
-            return False
         control.setblocking(True)
-        control.sendall(json.dumps(self.counters()).encode() + b"\n")
+        request = json.loads(receive_line(control))
+        control.sendall(json.dumps(self._answer_to(request)).encode() + b"\n")
         control.setblocking(False)
         return True
+
+    def _answer_to(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        sampler = self._sampler
+        match request["request"]:
+            case counters.FAULTS_REQUEST:
+                self.live.disturb([LinkFault(**each) for each in request["faults"]])
+                return {}
+            case counters.BIN_REQUEST:
+                sampler.begin(request["bin_ns"], monotonic_ns())
+                return {}
+            case counters.SAMPLES_REQUEST:
+                sampler.end(monotonic_ns())
+                rows = sampler.rows[:_NUMBERS_PER_ANSWER].tolist()
+                del sampler.rows[:_NUMBERS_PER_ANSWER]
+                return {"rows": rows}
+        return self.counters()
 
 
 def lab_counters(

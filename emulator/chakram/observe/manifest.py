@@ -91,6 +91,9 @@ class RunManifest:
             (``wrong_payloads``); empty in simulations.
         packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words)
             and how many packets it has disturbed (``packets``).
+        link_faults: By entry of ``faults.links``, what it is (``fault``, in words, and
+            ``kind``), of which ``link`` and ``ports``, and when: ``at_ns`` and
+            ``until_ns`` on the clock of the tables (None: to the end).
         rows: By table, how many rows it has.
         preflight: Whether the test of the fabric before the run has passed, and what it
             has found; empty where there was none.
@@ -130,6 +133,7 @@ class RunManifest:
     invalid: Mapping[str, int] = field(default_factory=dict)
     verification: Mapping[str, Any] = field(default_factory=dict)
     packet_faults: tuple[Mapping[str, Any], ...] = ()
+    link_faults: tuple[Mapping[str, Any], ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     preflight: Mapping[str, Any] = field(default_factory=dict)
 

@@ -12,6 +12,7 @@
         links.parquet         one row per direction of a link
         queue_pairs.parquet   one row per sample of a queue pair
         ports.parquet         one row per sample of a port
+        link_samples.parquet  one row per sample of a port of the fabric
         queue_pair_ends.parquet   one row per queue pair: what does not change of it
 
 The name of a simulation's ends with ``-simulate``.
@@ -59,6 +60,7 @@ from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
@@ -202,7 +204,7 @@ class RunDirectory:
         self._operation_tables = OperationTables(
             plan, operations, warmup=warmup, offsets_ns=offsets_ns
         )
-        self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns)
+        self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns, names=ports)
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
             (self.path / "plan.json").write_text(text, encoding="utf-8")
@@ -238,6 +240,17 @@ class RunDirectory:
         if len(self._pending) >= ROWS_PER_PART:
             self.flush()
         return NewRecords(collectives=completed, ranks=ranks)
+
+    def add_link_samples(self, rows: array[int]) -> None:
+        """Write samples of links (rows of ``LINK_SAMPLE_FIELDS``).
+
+        Raises:
+            ValueError: If ``begin`` has not been called.
+        """
+        if self._sample_tables is None:
+            raise ValueError("samples came before the plan")
+        with _explained(self.path):
+            self._tables["link_samples"].append(self._sample_tables.links(rows))
 
     def flush(self) -> None:
         """Write what has come so far; call it every few seconds.

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from chakram.results.records import (
     FLOW_FIELDS,
+    LINK_SAMPLE_FIELDS,
     PORT_FIELDS,
     QUEUE_PAIR_FIELDS,
     SHARE_UNIT,
@@ -213,6 +214,16 @@ PORTS = pa.schema(
 )
 """One row per sample of a port; likewise."""
 
+LINK_SAMPLES = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("port", _NAME),
+        ("traffic_class", pa.int32()),
+        *((name, pa.int64()) for name in LINK_SAMPLE_FIELDS[3:]),
+    ]
+)
+"""One row per sample of a traffic class of a port of the fabric; likewise."""
+
 QUEUE_PAIR_ENDS = pa.schema(
     [
         ("job", _NAME),
@@ -240,6 +251,7 @@ SCHEMAS = {
         "links": LINKS,
         "queue_pairs": QUEUE_PAIRS,
         "ports": PORTS,
+        "link_samples": LINK_SAMPLES,
         "queue_pair_ends": QUEUE_PAIR_ENDS,
     }.items()
 }
@@ -372,14 +384,22 @@ def with_bounds(
 
 
 class SampleTables:
-    """Turns samples of queue pairs and ports into tables.
+    """Turns samples of queue pairs, ports and links into tables.
 
     Args:
         plan: What they were taken of.
         offsets_ns: By rank number, what to add to the times of its clock.
+        names: Of the ports of the fabric.
     """
 
-    def __init__(self, plan: Plan, *, offsets_ns: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        offsets_ns: Sequence[int] = (),
+        names: Sequence[str] = (),
+    ) -> None:
+        self._names = names_of(names)
         ranks, ports = plan.ranks(), plan.ports()
         self._jobs = names_of([rank.program.job for rank in ranks])
         self._ranks = pa.array([rank.program.rank for rank in ranks], pa.int32())
@@ -422,6 +442,15 @@ class SampleTables:
         made["time_ns"] = pc.add(made["time_ns"], pc.take(self._port_offsets, port))
         made["host"] = pc.take(self._hosts, port)
         return in_order(made, PORTS)
+
+    def links(self, rows: array[int]) -> pa.Table:
+        """Return the table of *rows* (of ``LINK_SAMPLE_FIELDS``)."""
+        made = {
+            name: int64(column)
+            for name, column in columns(rows, LINK_SAMPLE_FIELDS).items()
+        }
+        made["port"] = pc.take(self._names, made["port"])
+        return in_order(made, LINK_SAMPLES)
 
 
 def in_order(made: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:

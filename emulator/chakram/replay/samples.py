@@ -1,17 +1,179 @@
-"""What queue pairs have done, as the rows that a run records of them."""
+"""Samples of ports and queue pairs over time, for the record of a run.
+
+Every bin, what has changed since its last sample gets a row. Values count from the
+start of the run, so a row that is not taken costs resolution and nothing else. Where
+only so many are taken at once, queue pairs take turns; and when the rows get many the
+bins get longer: a long run of many queue pairs stays a table that one can open.
+"""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from chakram.results.records import SHARE_UNIT
-from chakram.results.statistics import row_of
+from chakram.results.records import PORT_FIELDS, SHARE_UNIT, RecordRows
+from chakram.results.statistics import (
+    PortStatistics,
+    columns_of,
+    counters_of,
+    row_of,
+)
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
-    from chakram.results.statistics import QueuePairStatistics
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["queue_pair_owners", "queue_pair_row"]
+    from chakram.plan.plan import AgentPlan
+    from chakram.replay.endpoint import Endpoint
+    from chakram.results.statistics import QueuePairStatistics
+    from chakram.roce.queue_pair import QueuePair
+
+__all__ = ["Sampler", "port_values", "queue_pair_owners", "queue_pair_row"]
+
+ROWS_PER_BIN_LENGTH = 50_000
+"""After so many rows bins are twice as long."""
+
+_COLUMNS = columns_of(PortStatistics)
+_INVALID = tuple(name for name in _COLUMNS if name.startswith("invalid_"))
+_disturbances = attrgetter(
+    *(
+        counter.name
+        for counter in counters_of(PortStatistics)
+        if counter.metric == "chakram_injected_disturbances_total"
+    )
+)
+
+
+class _Pair:
+    """A queue pair, who it belongs to, and when it was sampled last."""
+
+    __slots__ = ("pair", "peer", "rank", "seen")
+
+    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
+        self.pair = pair
+        self.rank = rank
+        self.peer = peer
+        self.seen = (0, 0, 0, 0)
+
+    def signature(self) -> tuple[int, int, int, int]:
+        """Return what changes whenever something happens to the queue pair."""
+        requester, responder = self.pair.requester, self.pair.responder
+        return (
+            requester.packets_sent,
+            requester.acks_received + requester.cnps_received + requester.naks_received,
+            responder.packets_received,
+            requester.timeouts,
+        )
+
+
+class Sampler:
+    """Samples endpoints.
+
+    Args:
+        endpoints: What is sampled.
+        plans: Of their agents.
+        port_row: Of the place of an endpoint and the counters of its port, the values
+            of ``PORT_FIELDS`` behind time and number.
+        bin_ns: Time between two samples; 0: none are taken before the end.
+        most_looked_at: Queue pairs that are looked at in one bin.
+        most_rows: Of these, how many get a row.
+
+    Attributes:
+        rows: Taken so far.
+        bin_ns: As it is now.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        plans: Iterable[AgentPlan],
+        *,
+        port_row: Callable[[int, PortStatistics], tuple[int, ...]],
+        bin_ns: int,
+        most_looked_at: int = 1 << 30,
+        most_rows: int = 1 << 30,
+    ) -> None:
+        self.rows = RecordRows()
+        self.bin_ns = bin_ns
+        self._endpoints = endpoints
+        self._port_row = port_row
+        self._most_looked_at = most_looked_at
+        self._most_rows = most_rows
+        self._next_ns = 0
+        self._taken = 0
+        self._turn = 0
+        self._ports_seen: dict[int, tuple[int, ...]] = {}
+        owners: dict[tuple[int, int], tuple[int, int]] = {}
+        for plan in plans:
+            owners |= queue_pair_owners(plan)
+        self._pairs = [
+            _Pair(pair, *owners[endpoint.port.number, pair.qpn])
+            for endpoint in endpoints
+            for pair in endpoint.engine.queue_pairs()
+        ]
+
+    def turn(self, now_ns: int) -> None:
+        """Take samples if a bin has ended."""
+        if not self.bin_ns or now_ns < self._next_ns:
+            return
+        self._next_ns = now_ns + self.bin_ns
+        self._sample_ports(now_ns)
+        rows = 0
+        for _ in range(min(self._most_looked_at, len(self._pairs))):
+            entry = self._pairs[self._turn]
+            self._turn = (self._turn + 1) % len(self._pairs)
+            rows += self._sample_pair(entry, now_ns)
+            if rows == self._most_rows:
+                break
+        self._count(rows + len(self._endpoints))
+
+    def finish(self, now_ns: int) -> None:
+        """Take the last sample of everything, without bins the only one."""
+        self._sample_ports(now_ns)
+        for entry in self._pairs:
+            self._sample_pair(entry, now_ns)
+
+    def _count(self, rows: int) -> None:
+        self._taken += rows
+        if self._taken >= ROWS_PER_BIN_LENGTH:
+            self._taken = 0
+            self.bin_ns *= 2
+
+    def _sample_ports(self, now_ns: int) -> None:
+        for at, endpoint in enumerate(self._endpoints):
+            row = self._port_row(at, endpoint.engine.statistics())
+            number = endpoint.port.number
+            if self._ports_seen.get(number) != row:
+                self._ports_seen[number] = row
+                self.rows.ports.extend((now_ns, number, *row))
+
+    def _sample_pair(self, entry: _Pair, now_ns: int) -> bool:
+        """Add a row if something has happened since the last one."""
+        signature = entry.signature()
+        if signature == entry.seen:
+            return False
+        entry.seen = signature
+        self.rows.queue_pairs.extend(
+            queue_pair_row(
+                now_ns, entry.rank, entry.peer, entry.pair.qpn, entry.pair.statistics()
+            )
+        )
+        return True
+
+
+def port_values(counters: PortStatistics, **known: int) -> tuple[int, ...]:
+    """Return the values of ``PORT_FIELDS`` behind time and number.
+
+    Args:
+        counters: Of the port.
+        known: What they do not say: shard, rx_bytes, socket_drops, send_retries.
+    """
+    values = dict(zip(_COLUMNS, row_of(counters), strict=True))
+    values.update(
+        invalid_packets=sum(values[name] for name in _INVALID),
+        injected_disturbances=sum(_disturbances(counters)),
+    )
+    values.update(known)
+    return tuple(values[name] for name in PORT_FIELDS[2:])
 
 
 def queue_pair_owners(plan: AgentPlan) -> dict[tuple[int, int], tuple[int, int]]:

@@ -201,6 +201,23 @@ Of a divided port every shard has samples of its own, of what went through its s
 the port's counts are the sums of the last ones of each.
 """
 
+LINK_SAMPLE_FIELDS = (
+    "time_ns",
+    "port",  # of the fabric: where a direction of a link begins
+    "traffic_class",
+    "bytes",  # sent into the link
+    "queue_bytes",  # what waits for it now
+    "queue_max_bytes",  # the most that has waited since the row before
+    "marked",
+    "drops",
+    "pauses",  # frames that paused it, or let it go on
+    "paused_ns",
+)
+"""One sample of one traffic class of one port of the fabric.
+
+But for the queue, numbers count from the start of the run on.
+"""
+
 SHARE_UNIT = 1 << 20
 """Shares are integers in parts of it."""
 

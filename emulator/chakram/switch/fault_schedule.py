@@ -63,6 +63,17 @@ class FaultSchedule:
             ports.append(fault.port)
         return ports
 
+    def end(self, now_ns: int) -> list[int]:
+        """Let no fault happen any more; return the ports that are better now.
+
+        A class that was paused goes on when its pause is over.
+        """
+        lasting, self._lasting, self._turns = self._lasting, [], []
+        ports = [each.port for each in lasting if each.kind != "pause_storm"]
+        for number in ports:
+            self._apply(number, now_ns)
+        return ports
+
     def _at(self, time_ns: int, fault: LinkFault) -> None:
         self._number += 1
         heappush(self._turns, (time_ns, self._number, fault.port, fault))

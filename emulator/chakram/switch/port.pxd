@@ -80,6 +80,7 @@ cdef class Port:
     cdef long long pfc_received[8]
     cdef long long pfc_sent[8]
     cdef long long peak_bytes[8]
+    cdef long long top_bytes[8]
     cdef long long storms[8]
     cdef long long restored[8]
 
@@ -100,5 +101,7 @@ cdef class Port:
     cpdef bint is_paused(self, int klass) except -1
     @cython.locals(klass=int)
     cpdef clear_peaks(self)
+    @cython.locals(klass=int, paused_ns="long long", peak_bytes="long long")
+    cpdef list sampled(self, long long now_ns)
     cpdef be_paused(self, int klass, long long until_ns, long long now_ns)
     cpdef be_resumed(self, int klass, long long now_ns)

@@ -115,6 +115,7 @@ class Port:
         "storms",
         "stuck_ns",
         "tails",
+        "top_bytes",
         "waiting",
         "watchdog",
         "wire_number",
@@ -209,7 +210,9 @@ class Port:
         self.wred_drops = [0] * 8
         self.pfc_received = [0] * 8
         self.pfc_sent = [0] * 8
+        # The longest queues: since the last sample, and before it.
         self.peak_bytes = [0] * 8
+        self.top_bytes = [0] * 8
         self.storms = [0] * 8
         self.restored = [0] * 8
 
@@ -356,6 +359,38 @@ class Port:
         """Let the peaks of queues begin with what is there now."""
         for klass in range(_CLASSES):
             self.peak_bytes[klass] = self.queue_bytes[klass]
+            self.top_bytes[klass] = 0
+
+    def sampled(self, now_ns: int) -> list[int]:
+        """Return a row for each class that was ever used, one after the other.
+
+        A row has the class, and the values of ``LINK_SAMPLE_FIELDS`` behind it; the
+        longest queue is that since the last call.
+        """
+        rows: list[int] = []
+        for klass in range(_CLASSES):
+            paused_ns = self.paused_so_far(klass, now_ns)
+            peak_bytes = self.peak_bytes[klass]
+            if peak_bytes > self.top_bytes[klass]:
+                self.top_bytes[klass] = peak_bytes
+            self.peak_bytes[klass] = self.queue_bytes[klass]
+            if (
+                self.top_bytes[klass]
+                or paused_ns
+                or self.drop_packets[klass]
+                or self.pfc_received[klass]
+            ):
+                rows += [
+                    klass,
+                    self.sent_bytes[klass],
+                    self.queue_bytes[klass],
+                    peak_bytes,
+                    self.marked_packets[klass],
+                    self.drop_packets[klass],
+                    self.pfc_received[klass],
+                    paused_ns,
+                ]
+        return rows
 
     def counted(self, now_ns: int) -> dict[str, list[int]]:
         """Return the counters, by what they count, each by class."""
@@ -374,7 +409,7 @@ class Port:
             "paused_ns": [self.paused_so_far(each, now_ns) for each in range(_CLASSES)],
             "queue_bytes": list(self.queue_bytes),
             "queue_packets": list(self.queue_packets),
-            "peak_bytes": list(self.peak_bytes),
+            "peak_bytes": list(map(max, self.peak_bytes, self.top_bytes)),
             "storms": list(self.storms),
             "restored": list(self.restored),
         }

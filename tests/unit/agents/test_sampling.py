@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.replay import samples
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram_agent import sampling
 from chakram_agent.sampling import Sampler
@@ -119,7 +120,7 @@ def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bins_get_longer_when_rows_get_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "ROWS_PER_BIN_LENGTH", 4)
+    monkeypatch.setattr(samples, "ROWS_PER_BIN_LENGTH", 4)
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     times = []

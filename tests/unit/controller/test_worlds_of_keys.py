@@ -68,7 +68,6 @@ UNUSED = {
     ("Experiment", "preflight"): {"preflight": "require"},
     ("Experiment", "predict"): {"predict": "[bound, simulate]"},
     ("Metrics", "listen"): {"metrics.listen": "127.0.0.1:9"},
-    ("Records", "sample_bin"): {"records.sample_bin": "1ms"},
     ("Experiment", "hang_timeout"): {"hang_timeout": "100ms"},
     ("StopIf", "duration"): {"stop_if.duration": "1us"},
     ("NamespaceFabric", "capture"): {"fabric.capture": "[h0]"},

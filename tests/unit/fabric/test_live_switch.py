@@ -10,6 +10,7 @@ from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import EcnThresholds
 from chakram.predict.simulator.events import NO_EVENT
 from chakram.switch.ecmp import Flow, KernelPaths
+from chakram.switch.faults import LinkFault
 from chakram.switch.pause_frames import pause_frame, paused_classes
 from chakram.switch.profiles import Profile
 from chakram.switch.settings import WatchdogSettings
@@ -231,3 +232,42 @@ def test_frames_wait_outside_when_there_is_no_place_for_them() -> None:
     lab.live.round(10**9)
     lab.live.round(2 * 10**9)
     assert len(lab.take()) == 600
+
+
+def test_links_fail_when_they_are_told_to_and_no_longer() -> None:
+    lab = LiveFabric(single_switch(3, RATE))
+    port = lab.fabric.host_port("h1")
+    from_ns, until_ns = 10 * ON_WIRE_NS, 20 * ON_WIRE_NS
+    lab.live.disturb(
+        [LinkFault(kind="down", port=port, at_ns=from_ns, until_ns=until_ns)]
+    )
+    arrived = []
+    for turn in range(30):
+        lab.hand(0, turn * ON_WIRE_NS, lab.frame(0, 1, SIZE))
+        lab.hand(0, turn * ON_WIRE_NS, lab.frame(0, 2, SIZE))
+        lab.live.round(turn * ON_WIRE_NS)
+        arrived += [(turn, port) for port, _ in lab.take()]
+    assert {turn for turn, host in arrived if host == 1 and turn < 9}
+    assert not {turn for turn, host in arrived if host == 1 and 10 <= turn < 20}
+    assert {turn for turn, host in arrived if host == 1 and turn > 21}
+    assert {turn for turn, host in arrived if host == 2 and 12 <= turn < 20}
+
+
+def test_other_faults_take_the_place_of_those_that_last() -> None:
+    lab = LiveFabric(single_switch(2, RATE))
+    port = lab.fabric.host_port("h0")
+    lasting = {"port": port, "at_ns": 10, "until_ns": 10**12}
+    lab.live.disturb(
+        [
+            LinkFault(kind="degrade", rate_bps=RATE // 10, **lasting),
+            LinkFault(kind="loss", probability=1.0, **lasting),
+        ]
+    )
+    lab.live.round(100)
+    lab.hand(0, 100, lab.frame(0, 1, SIZE))
+    lab.live.round(30 * ON_WIRE_NS)
+    assert lab.take() == []
+    lab.live.disturb([])
+    lab.hand(0, 30 * ON_WIRE_NS, lab.frame(0, 1, SIZE))
+    lab.live.round(32 * ON_WIRE_NS)
+    assert len(lab.take()) == 1

@@ -29,7 +29,7 @@ from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED, begin, files
 
 
-def test_a_run_becomes_eleven_files(tmp_path: Path) -> None:
+def test_a_run_becomes_twelve_files(tmp_path: Path) -> None:
     directory = begin(tmp_path / "runs")
     for iteration in range(4):
         directory.add(small_rows(iteration))
@@ -39,6 +39,7 @@ def test_a_run_becomes_eleven_files(tmp_path: Path) -> None:
         "collectives.parquet",
         "experiment.yaml",
         "flows.parquet",
+        "link_samples.parquet",
         "links.parquet",
         "operations.parquet",
         "plan.json",
@@ -58,6 +59,7 @@ def test_a_run_becomes_eleven_files(tmp_path: Path) -> None:
         "links": 0,
         "queue_pairs": 0,
         "ports": 0,
+        "link_samples": 0,
         "queue_pair_ends": 0,
     }
     assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"

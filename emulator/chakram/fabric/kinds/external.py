@@ -152,6 +152,9 @@ class ExternalFabric(FabricKind):
         ("FullyConnectedShape", ""): (SIMULATE,),
         ("ExternalFabric", "switches"): (SIMULATE,),
         ("SwitchesSettings", ""): (SIMULATE,),
+        ("Watchdog", ""): (SIMULATE,),
+        ("Faults", "links"): (SIMULATE,),
+        ("LinkFaultSettings", ""): (SIMULATE,),
         ("LinksSettings", ""): (SIMULATE,),
         ("LinkSettings", ""): (SIMULATE,),
         ("EcnSettings", ""): (SIMULATE,),
@@ -223,6 +226,8 @@ class ExternalFabric(FabricKind):
         mistakes += _check_families(self)
         mistakes += _check_isolation(self)
         mistakes += _check_tls(self)
+        if self.switches is not None:
+            mistakes += self.switches.check()
         return mistakes
 
     def _check_shape(self, topology: TopologySettings) -> list[Mistake]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from array import array
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
     from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.faults import LinkFault
 
 __all__ = [
     "ROCE_UDP_PORT",
@@ -145,6 +147,49 @@ class World:
 
         return await asyncio.to_thread(read_counters, self.lab)
 
+    async def disturb_links(self, faults: Sequence[LinkFault]) -> None:
+        """Let faults of links happen, and no others any more.
+
+        Args:
+            faults: On the clock of this machine.
+
+        Raises:
+            FabricError: If nobody can do that here.
+        """
+        import asyncio
+
+        from chakram.fabric.counters import disturb_links
+
+        if self.lab is not None:
+            await asyncio.to_thread(disturb_links, self.lab, faults)
+
+    async def sample_links(self, bin_ns: int) -> None:
+        """Take samples of the links of modelled switches from now on; 0: none.
+
+        Raises:
+            FabricError: If its switches do not answer.
+        """
+        import asyncio
+
+        from chakram.fabric.counters import sample_links
+
+        if self.lab is not None:
+            await asyncio.to_thread(sample_links, self.lab, bin_ns)
+
+    async def link_samples(self) -> array[int]:
+        """Return the samples taken since, and forget them.
+
+        Raises:
+            FabricError: If its switches do not answer.
+        """
+        import asyncio
+
+        from chakram.fabric.counters import link_samples
+
+        if self.lab is None:
+            return array("q")
+        return await asyncio.to_thread(link_samples, self.lab)
+
 
 class FabricKind(Model, ABC):
     """The ``fabric`` section of an experiment, of one kind.
@@ -203,6 +248,11 @@ class FabricKind(Model, ABC):
     @property
     def may_mark(self) -> bool:
         """Whether switches may mark packets, be it in simulations only."""
+        return False
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether the switches of its runs are modelled."""
         return False
 
     @property

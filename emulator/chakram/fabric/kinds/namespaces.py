@@ -67,6 +67,11 @@ class NamespaceFabric(LocalFabric):
         ("FullyConnectedShape", ""): (SIMULATE,),
         ("NamespaceFabric", "switches"): (SIMULATE, *_RUN),
         ("SwitchesSettings", ""): (SIMULATE, *_RUN),
+        ("Watchdog", ""): (SIMULATE, *_RUN),
+        ("Faults", "links"): (SIMULATE, *_RUN),
+        ("LinkFaultSettings", ""): (SIMULATE, *_RUN),
+        ("LinkFaultSettings", "when"): (SIMULATE,),
+        ("Moment", ""): (SIMULATE,),
         ("LinksSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", ""): (SIMULATE, *_RUN),
         ("EcnSettings", ""): (SIMULATE, *_RUN),
@@ -98,6 +103,8 @@ class NamespaceFabric(LocalFabric):
         mistakes = self.topology.check()
         if not mistakes:
             mistakes = _check_room(self)
+        if self.switches is not None:
+            mistakes += self.switches.check()
         return mistakes + _check_captures(self) + super().check()
 
     @property
@@ -119,6 +126,11 @@ class NamespaceFabric(LocalFabric):
     def may_mark(self) -> bool:
         """Whether a link marks, in simulations."""
         return any(each.ecn for each in self.links.all)
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether the switches of its runs are modelled."""
+        return self.switch == "model"
 
     def details(self) -> str:
         """Return shape, rates and MTU in words."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from chakram.settings.quantities import Model, Size
+from chakram.settings.mistakes import Mistake
+from chakram.settings.quantities import Model, Size, Time, Whole
 from chakram.switch.profiles import Profile, ProfileName
-from chakram.switch.settings import Balancing
+from chakram.switch.settings import Balancing, WatchdogAction, WatchdogSettings
 
 if TYPE_CHECKING:
     from chakram.fabric.kinds.links import LinksSettings
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["SwitchesSettings", "with_given_queues"]
 
 _ETHERNET_BYTES = 14
+
+
+class Watchdog(Model):
+    """What a switch does about a queue that stays paused."""
+
+    detection_ns: Time = Field(default=200_000_000, alias="detection", gt=0)
+    """How long a queue with packets must have been paused, and sent nothing."""
+    restoration_ns: Time = Field(default=200_000_000, alias="restoration", gt=0)
+    """Time without a pause frame after which it is as before."""
+    action: WatchdogAction = "drop"
+    """drop: what is in it and comes is dropped; forward: it sends in spite of the
+    pause; alert: that is only counted."""
+    poll_ns: Time = Field(default=100_000_000, alias="poll", gt=0)
+    """How often it looks."""
 
 
 class SwitchesSettings(Model):
@@ -35,6 +50,28 @@ class SwitchesSettings(Model):
     """How they choose among equal-cost next hops: by a hash of the flow, at random or
     in turn for every packet, or the one with the shortest queue."""
 
+    quanta: Whole = Field(default=65_535, ge=1, le=65_535)
+    """Of sonic: how long a pause lasts that is not refreshed, in 512 bit times of the
+    port."""
+    watchdog: Watchdog | None = Field(
+        default=None, examples=[{"detection": "200ms", "action": "drop"}]
+    )
+    """Of sonic: what ends storms of pauses; without it nothing does."""
+
+    def check(self) -> list[Mistake]:
+        """Refuse what its profile does not have."""
+        if self.profile == "sonic":
+            return []
+        return [
+            Mistake(
+                location=("fabric", "switches", name),
+                found=f"means nothing for switches of profile {self.profile}",
+                hint="write profile: sonic, or remove it",
+            )
+            for name in ("quanta", "watchdog")
+            if name in self.model_fields_set
+        ]
+
     def to_profile(self, mtu: int) -> Profile:
         """Return the profile; *mtu* is that of IP packets."""
         return Profile(
@@ -42,6 +79,10 @@ class SwitchesSettings(Model):
             buffer_bytes=self.buffer_bytes,
             mark_at=self.mark_at,
             balancing=self.balancing,
+            quanta=self.quanta,
+            watchdog=None
+            if self.watchdog is None
+            else WatchdogSettings(**self.watchdog.model_dump()),
             mtu=mtu + _ETHERNET_BYTES,
         )
 

@@ -474,21 +474,26 @@ class RunData:
         )
 
     def deltas(
-        self, table: str, keys: tuple[str, ...], counters: tuple[str, ...]
+        self,
+        table: str,
+        keys: tuple[str, ...],
+        counters: tuple[str, ...],
+        values: tuple[str, ...] = (),
     ) -> dict[str, NDArray[np.int64]] | None:
         """Return what counters grew by between samples; None if nobody sampled them.
 
         Returns:
-            The keys, ``start_ns`` and ``end_ns`` of each interval, and the growth.
+            The keys, ``start_ns`` and ``end_ns`` of each interval, the growth, and
+            *values* as they are.
         """
-        found = self.results.table(table, *keys, "time_ns", *counters)
+        found = self.results.table(table, *keys, "time_ns", *counters, *values)
         found = found.unify_dictionaries()
         if not found.num_rows or any(
             found[name].null_count == found.num_rows for name in counters
         ):
             return None
         columns: dict[str, NDArray[np.int64]] = {}
-        for name in (*keys, "time_ns", *counters):
+        for name in (*keys, "time_ns", *counters, *values):
             column = found[name]
             if pa.types.is_dictionary(column.type):
                 column = pa.chunked_array([column.combine_chunks().indices])
@@ -510,6 +515,7 @@ class RunData:
             "start_ns": np.where(first, 0, np.roll(time_ns, 1)),
             "end_ns": time_ns,
             **{name: columns[name] - before[name] for name in counters},
+            **{name: columns[name] for name in values},
         }
 
     def _sampled_nics(

@@ -148,6 +148,7 @@ def _faults(data: RunData) -> Section:
         (str(each["fault"]), f"{each['packets']} packets")
         for each in manifest.packet_faults
     ]
+    rows += [(str(each["fault"]), "") for each in manifest.link_faults]
     rows += [
         (f"injected: {what}", f"{n} packets")
         for what, n in manifest.injected.items()

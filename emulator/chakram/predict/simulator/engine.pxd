@@ -42,6 +42,7 @@ cdef long long _LAST_NS
 cdef int _SLOT_FIELDS
 cdef int _WAKE
 cdef int _LOCAL
+cdef int _SAMPLE
 cdef int _KIND_BITS
 
 
@@ -51,6 +52,7 @@ cdef class VirtualFabric(Wires):
     cdef list _hosts
     cdef dict _endpoint_of
     cdef object _route
+    cdef object _sampler
     cdef int _data_dscp
     cdef int _other_dscp
     cdef int _cnp_dscp

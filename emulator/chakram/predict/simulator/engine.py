@@ -52,6 +52,7 @@ from chakram.units import LAST_INSTANT_NS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chakram.predict.simulator.samples import FabricSampler
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.burst import Burst
     from chakram.roce.events import MessageParts
@@ -78,7 +79,7 @@ _EVENTS_PER_REPORT = 20_000
 _LAST_NS = LAST_INSTANT_NS
 _SLOT_FIELDS = FIELDS
 # Kinds of events beside those of wires.
-_WAKE, _LOCAL = FIRST_OWN_KIND, FIRST_OWN_KIND + 1
+_WAKE, _LOCAL, _SAMPLE = FIRST_OWN_KIND, FIRST_OWN_KIND + 1, FIRST_OWN_KIND + 2
 _KIND_BITS = KIND_BITS
 
 
@@ -96,6 +97,7 @@ class VirtualFabric(Wires):
         is_marked: Whether packets are capable of ECN.
         whole_bursts: Whether bursts cross links as one.
         faults: See ``Wires``.
+        sampler: Looks at it every so often.
 
     Attributes:
         events: How many there were.
@@ -120,6 +122,7 @@ class VirtualFabric(Wires):
         "_paths",
         "_receivers",
         "_route",
+        "_sampler",
         "_unfinished",
         "_wake_ns",
         "_whole_bursts",
@@ -138,9 +141,11 @@ class VirtualFabric(Wires):
         is_marked: bool = False,
         whole_bursts: bool = False,
         faults: FaultSchedule | None = None,
+        sampler: FabricSampler | None = None,
     ) -> None:
         super().__init__(model=model, delays_ns=delays_ns, faults=faults)
         self.events = 0
+        self._sampler = sampler
         self._endpoints = endpoints
         self._hosts = list(hosts)
         self._endpoint_of = {port: index for index, port in enumerate(hosts)}
@@ -182,6 +187,7 @@ class VirtualFabric(Wires):
             self._wake(index)
         if self._timed:
             self._settle()
+        self._sample_later(start_ns)
         report_at = _EVENTS_PER_REPORT
         while self._unfinished and not self._has_failed:
             if not self._steps(_EVENTS_PER_REPORT):
@@ -209,6 +215,9 @@ class VirtualFabric(Wires):
                 if self._wake_ns[index] != time_ns:
                     continue  # woken earlier meanwhile
                 self._wake_ns[index] = _NEVER
+            elif kind == _SAMPLE:
+                self._sample(time_ns)
+                continue
             self.now_ns = time_ns
             self.events += 1
             if kind < _WAKE:
@@ -220,6 +229,17 @@ class VirtualFabric(Wires):
             if self._timed:
                 self._settle()
         return True
+
+    def _sample(self, now_ns: int) -> None:
+        """Look at everything, and again if anything else is still to happen."""
+        if self._sampler is not None:
+            self._sampler.turn(now_ns)
+            if self._events.count > 0:
+                self._sample_later(now_ns)
+
+    def _sample_later(self, now_ns: int) -> None:
+        if self._sampler is not None and self._sampler.bin_ns > 0:
+            self._events.add(now_ns + self._sampler.bin_ns, _SAMPLE)
 
     # Packets.
 

@@ -12,7 +12,7 @@ cdef class Events:
     cdef readonly long long count
 
     cpdef long long first_ns(self) except? -1
-    @cython.locals(heap="long long[::1]", at="Py_ssize_t", parent="Py_ssize_t")
+    @cython.locals(heap="long long[::1]", place="Py_ssize_t", parent="Py_ssize_t")
     cpdef add(self, long long time_ns, long long what)
     @cython.locals(
         heap="long long[::1]", what="long long", end="Py_ssize_t", time_ns="long long",

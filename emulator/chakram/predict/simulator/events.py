@@ -15,7 +15,7 @@ NO_EVENT = (1 << 63) - 1
 """The time of the next event, where there is none."""
 
 _NO_EVENT = NO_EVENT
-_FIELDS = 3  # of an entry: time, number, what happens
+_FIELDS = 3  # of an entry: time, number, what happens; literal where it is hot
 
 
 class Events:
@@ -41,21 +41,21 @@ class Events:
         if (self.count + 1) * _FIELDS > len(self._heap):
             self._grow()
         heap = self._heap
-        at = self.count * _FIELDS
+        place = self.count
         self.count += 1
         self._number += 1
         # Later than all that have its time: it rises past later ones only.
-        while at > 0:
-            parent = (at // _FIELDS - 1) // 2 * _FIELDS
-            if heap[parent] <= time_ns:
+        while place > 0:
+            parent = (place - 1) >> 1
+            if heap[3 * parent] <= time_ns:
                 break
-            heap[at] = heap[parent]
-            heap[at + 1] = heap[parent + 1]
-            heap[at + 2] = heap[parent + 2]
-            at = parent
-        heap[at] = time_ns
-        heap[at + 1] = self._number
-        heap[at + 2] = what
+            heap[3 * place] = heap[3 * parent]
+            heap[3 * place + 1] = heap[3 * parent + 1]
+            heap[3 * place + 2] = heap[3 * parent + 2]
+            place = parent
+        heap[3 * place] = time_ns
+        heap[3 * place + 1] = self._number
+        heap[3 * place + 2] = what
 
     def take(self) -> int:
         """Take out the next event, which there must be; return what happens."""

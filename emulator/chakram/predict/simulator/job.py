@@ -13,10 +13,10 @@ from chakram.predict.simulator.bursts import (
     plan_traffic,
 )
 from chakram.predict.simulator.engine import VirtualFabric
+from chakram.predict.simulator.samples import FabricSampler
 from chakram.predict.simulator.switch_fabric import FlowRoutes, SwitchFabric
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
-from chakram.replay.samples import queue_pair_owners, queue_pair_row
 from chakram.results.counters import INJECTED
 from chakram.results.records import RecordRows
 from chakram.results.statistics import FAULT_COUNTERS
@@ -26,7 +26,8 @@ from chakram.switch.outcomes import DROP_REASONS
 from chakram.switch.profiles import Switching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from array import array
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from chakram.fabric.topology import Topology
@@ -51,8 +52,10 @@ class SimulationResult:
     """What a simulated run gives.
 
     Attributes:
-        records: Rows of all ranks, port by port, and the last sample of every queue
-            pair that was used.
+        records: Rows of all ranks, port by port, and samples of ports and queue pairs:
+            the last one of each that was used, and those of every bin.
+        link_samples: Rows of ``LINK_SAMPLE_FIELDS``, by the number of a port in
+            ``port_names``.
         end_ns: When the last rank had finished; the run begins at 0.
         link_bytes: Layer-2 bytes per direction of each link, by the port where it
             begins.
@@ -60,7 +63,8 @@ class SimulationResult:
         dropped: Packets that were dropped, by reason; a burst that crosses links as one
             counts as one.
         drops: Packets dropped at a port, where some were.
-        pauses: By port how long it was paused, in ns, the sum of its classes.
+        pauses: By port how many pause frames it got, likewise.
+        paused_ns: By port how long it was paused, the sum of its classes.
         cycle: Ports that depend on one another in a circle, where ports may be paused:
             there pauses can wait for one another for ever.
         down_ns: By port how long faults had its link down, where they had.
@@ -72,12 +76,14 @@ class SimulationResult:
     """
 
     records: RecordRows
+    link_samples: array[int]
     end_ns: int
     link_bytes: dict[str, int]
     marked_packets: dict[str, int]
     dropped: dict[str, int]
     drops: dict[str, int]
     pauses: dict[str, int]
+    paused_ns: dict[str, int]
     cycle: tuple[str, ...]
     down_ns: dict[str, int]
     burst_packets: int
@@ -97,6 +103,7 @@ def simulate_plan(
     burst_packets: int | None = None,
     switching: Switching | None = None,
     faults: Sequence[LinkFault] = (),
+    sample_bin_ns: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> SimulationResult:
     """Run *plan* over *topology* in virtual time, from time 0.
@@ -111,6 +118,8 @@ def simulate_plan(
             as many at once as the plan says, which cross links one by one but in labs
             and in large jobs, see ``chakram.predict.simulator.bursts``.
         faults: What happens to links, by the number of a port in ``port_names``.
+        sample_bin_ns: Time between two samples of ports, queue pairs and links; 0: only
+            those of the end are taken.
         switching: How packets cross the fabric; None: one by one, through a queue per
             port that its link limits, on paths that are drawn with the seed of the
             plan.
@@ -156,16 +165,26 @@ def simulate_plan(
     )
     ports = ports_of(plan)
     router = Router(ports=ports, topology=topology, ecmp=how.ecmp)
+    hosts = [switches.host_port(port.host) for port in ports]
+    sampler = FabricSampler(
+        plan,
+        endpoints,
+        switches.model,
+        hosts,
+        dscp=transport.dscp_data,
+        bin_ns=sample_bin_ns,
+    )
     fabric = VirtualFabric(
         endpoints=endpoints,
         model=switches.model,
-        hosts=[switches.host_port(port.host) for port in ports],
+        hosts=hosts,
         delays_ns=switches.delays_ns,
         route=FlowRoutes(router, endpoints, ports, switches, how.ecmp),
         dscps=(transport.dscp_data, transport.dscp_ack, transport.dscp_cnp),
         is_marked=bool(transport.ecn),
         whole_bursts=whole_bursts,
         faults=FaultSchedule(switches.model, faults) if faults else None,
+        sampler=sampler,
     )
     complete = fabric.run(start_ns=0, report=report)
     if not complete:
@@ -174,9 +193,11 @@ def simulate_plan(
     records = RecordRows()
     for endpoint in endpoints:
         records.extend(endpoint.records.take())
-    records.queue_pairs.extend(_queue_pair_rows(plan, endpoints, fabric.now_ns))
+    sampler.finish(fabric.now_ns)
+    records.extend(sampler.rows)
     return SimulationResult(
         records=records,
+        link_samples=sampler.links.rows,
         end_ns=fabric.now_ns,
         link_bytes={
             port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
@@ -189,7 +210,8 @@ def simulate_plan(
         dropped=_dropped(switches, fabric.now_ns),
         cycle=switches.buffer_cycle(),
         drops=_at_ports(switches, "drop_packets", fabric.now_ns),
-        pauses=_at_ports(switches, "paused_ns", fabric.now_ns),
+        pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
+        paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
         down_ns=_down(switches, faults, fabric.now_ns),
         burst_packets=burst_packets if whole_bursts else 1,
         events=fabric.events,
@@ -230,21 +252,6 @@ def _at_ports(switches: SwitchFabric, counter: str, now_ns: int) -> dict[str, in
         port.name: sum(port.counted(now_ns)[counter]) for port in switches.model.ports()
     }
     return {name: count for name, count in found.items() if count}
-
-
-def _queue_pair_rows(
-    plan: Plan, endpoints: Sequence[Endpoint], now_ns: int
-) -> Iterator[int]:
-    """Yield the values of ``QUEUE_PAIR_FIELDS`` of what was used, pair by pair."""
-    owners: dict[tuple[int, int], tuple[int, int]] = {}
-    for agent in plan.agents:
-        owners |= queue_pair_owners(agent)
-    for endpoint in endpoints:
-        for queue_pair in endpoint.engine.queue_pairs():
-            counters = queue_pair.statistics()
-            if counters.packets_sent or counters.packets_received:
-                own, peer = owners[endpoint.port.number, queue_pair.qpn]
-                yield from queue_pair_row(now_ns, own, peer, queue_pair.qpn, counters)
 
 
 def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:

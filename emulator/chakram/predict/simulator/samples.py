@@ -1,0 +1,154 @@
+"""Samples of a simulated fabric: its ports and queue pairs, and what its links do."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.replay.samples import ROWS_PER_BIN_LENGTH, Sampler, port_values
+from chakram.results.records import LINK_SAMPLE_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.plan.plan import Plan
+    from chakram.replay.endpoint import Endpoint
+    from chakram.results.statistics import PortStatistics
+    from chakram.switch.model import SwitchModel
+    from chakram.switch.port import Port
+
+__all__ = ["FabricSampler", "LinkSampler"]
+
+_OF_CLASS = len(LINK_SAMPLE_FIELDS) - 2
+_COUNTED = [
+    LINK_SAMPLE_FIELDS.index(name) - 2
+    for name in ("bytes", "marked", "drops", "pauses", "paused_ns")
+]
+
+
+class LinkSampler:
+    """Samples of what the ports of a model send, wait with and lose, by class.
+
+    Of what has not changed there is no row; when it changes again, there is one of the
+    last bin without a change, so that all of the change is in the bin after it.
+
+    Attributes:
+        rows: Of ``LINK_SAMPLE_FIELDS``, taken so far.
+    """
+
+    def __init__(self, model: SwitchModel) -> None:
+        self.rows = array("q")
+        self._ports: Sequence[Port] = model.ports()
+        self._seen: dict[tuple[int, int], tuple[int, list[int]]] = {}
+        self._last_ns = 0
+        # Of a model that goes on from run to run: what was there when this one began.
+        self._before: dict[tuple[int, int], list[int]] = {}
+        self._bin_ns = 0
+        self._next_ns = 0
+        self._taken = 0
+
+    def begin(self, bin_ns: int, now_ns: int) -> None:
+        """Take samples in such bins from now on, of what happens from now on."""
+        self._seen.clear()
+        self._before.clear()
+        self.take(now_ns)
+        self._before = {key: row for key, (_, row) in self._seen.items()}
+        self._seen.clear()
+        self.rows = array("q")
+        self._bin_ns = bin_ns
+        self._next_ns = now_ns + bin_ns
+        self._taken = 0
+
+    def turn(self, now_ns: int) -> None:
+        """Take samples if a bin has ended."""
+        if self._bin_ns and now_ns >= self._next_ns:
+            self._taken += self.take(now_ns)
+            if self._taken >= ROWS_PER_BIN_LENGTH:
+                self._taken = 0
+                self._bin_ns *= 2
+            self._next_ns = now_ns + self._bin_ns
+
+    def end(self, now_ns: int) -> None:
+        """Take the last samples; nothing happens the second time."""
+        if self._bin_ns:
+            self.take(now_ns)
+            self._bin_ns = 0
+
+    def take(self, now_ns: int) -> int:
+        """Add a row of each port and class that has changed; return how many."""
+        count = len(self.rows)
+        for number, port in enumerate(self._ports):
+            found = port.sampled(now_ns)
+            for at in range(0, len(found), _OF_CLASS):
+                row = found[at : at + _OF_CLASS]
+                key = number, row[0]
+                before = self._before.get(key)
+                if before is not None:
+                    for place in _COUNTED:
+                        row[place] -= before[place]
+                time_ns, last = self._seen.get(key, (self._last_ns, row))
+                if time_ns < self._last_ns and last != row:
+                    self.rows.extend((self._last_ns, number, *last))
+                if key not in self._seen or last != row:
+                    self._seen[key] = now_ns, row
+                    self.rows.extend((now_ns, number, *row))
+        self._last_ns = now_ns
+        return (len(self.rows) - count) // len(LINK_SAMPLE_FIELDS)
+
+
+class FabricSampler(Sampler):
+    """Samples endpoints and the links between them.
+
+    Args:
+        plan: What the endpoints execute.
+        endpoints: All of them.
+        model: The switches, and the hosts that the endpoints are on.
+        hosts: Of each endpoint the port of its host in the model.
+        dscp: Of data packets.
+        bin_ns: Time between two samples; 0: none are taken before the end.
+
+    Attributes:
+        links: Samples of links.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        endpoints: Sequence[Endpoint],
+        model: SwitchModel,
+        hosts: Sequence[int],
+        *,
+        dscp: int,
+        bin_ns: int,
+    ) -> None:
+        super().__init__(
+            endpoints, plan.agents, port_row=self._values_of_port, bin_ns=bin_ns
+        )
+        self.links = LinkSampler(model)
+        self._hosts = [model.port(number) for number in hosts]
+        self._dscp = dscp
+        self._now_ns = 0
+
+    def turn(self, now_ns: int) -> None:
+        """Take samples of everything: a bin has ended."""
+        self._now_ns = now_ns
+        super().turn(now_ns)
+        self._count(self.links.take(now_ns))
+
+    def finish(self, now_ns: int) -> None:
+        """Take the last sample of everything, without bins the only one."""
+        self._now_ns = now_ns
+        super().finish(now_ns)
+        self.links.take(now_ns)
+
+    def _values_of_port(self, at: int, counters: PortStatistics) -> tuple[int, ...]:
+        host = self._hosts[at]
+        counted = host.counted(self._now_ns)
+        return port_values(
+            counters,
+            shard=0,
+            rx_bytes=sum(counted["received_bytes"]),
+            socket_drops=0,
+            send_retries=0,
+            paused_ns=counted["paused_ns"][host.class_of(self._dscp)],
+        )

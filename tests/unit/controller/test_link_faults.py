@@ -1,0 +1,253 @@
+"""Faults of links in simulations: each hits what it names, when it says."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chakram.collectives.groups import world_group
+from chakram.config.experiment import parse_experiment
+from chakram.config.link_faults import LinkFaultSettings
+from chakram.controller.link_faults import (
+    LinkFaults,
+    refuse_faults_of_runs,
+    simulated_with,
+)
+from chakram.errors import ConfigError
+from chakram.fabric.shapes import clos
+from chakram.plan.plan import Plan, RunSettings
+from chakram.plan.transport import TransportPlan
+from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.predict.simulator.switch_fabric import port_names
+from chakram.results.records import LINK_SAMPLE_FIELDS
+from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.profiles import Profile, Switching
+from tests.made_plans import (
+    collective,
+    flow_rows,
+    iteration_rows,
+    make_plan,
+    program,
+)
+from tests.unit.config.texts import QUICKSTART
+
+LINE = 10**10
+TOPOLOGY = clos(2, 2, 2, host_rate_bps=LINE, uplink_rate_bps=LINE)
+NAMES = port_names(TOPOLOGY)
+SIZE = 1 << 20
+UPLINK = "leaf0-spine1"
+UPLINK_PORTS = {"leaf0:up1", "spine1:down0"}
+TO_H2 = str(TOPOLOGY.host_link("h2").b)
+BIN_NS = 20_000
+
+
+def job() -> Plan:
+    world = world_group(len(TOPOLOGY.hosts))
+    work = [
+        collective("all_to_all", SIZE),
+        collective("all_reduce", SIZE, number=1, algorithm="ring"),
+    ]
+    return make_plan(
+        [program(rank, world, work) for rank in world.ranks],
+        TOPOLOGY,
+        settings=RunSettings(warmup=0, measured=2),
+        transport=TransportPlan(
+            window_bytes=1 << 18, retransmit_timeout_ns=10**7, retry_limit=1000
+        ),
+    )
+
+
+def simulated(
+    *faults: dict[str, Any], profile: Profile | None = None
+) -> tuple[SimulationResult, LinkFaults]:
+    settings = [LinkFaultSettings(**each) for each in faults]
+    plan = job()
+
+    def simulate(happening: Sequence[Any]) -> SimulationResult:
+        return simulate_plan(
+            plan,
+            TOPOLOGY,
+            rng=random.Random(1),
+            switching=Switching(ecmp=DrawnPaths(seed=1), profile=profile or Profile()),
+            faults=happening,
+            sample_bin_ns=BIN_NS,
+        )
+
+    known = LinkFaults(settings, TOPOLOGY)
+    return simulated_with(known, settings, plan, simulate), known
+
+
+def sent_in(result: SimulationResult, port: str, first_ns: int, last_ns: int) -> int:
+    """Return what a port has sent between two times, to the bin inside of them."""
+    width = len(LINK_SAMPLE_FIELDS)
+    bytes_at: dict[int, dict[int, int]] = defaultdict(dict)
+    for at in range(0, len(result.link_samples), width):
+        time_ns, number, klass, count = result.link_samples[at : at + 4]
+        if NAMES[number] == port:
+            bytes_at[klass][time_ns] = count
+    total = 0
+    for counts in bytes_at.values():
+        inside = [
+            count
+            for time_ns, count in sorted(counts.items())
+            if first_ns + BIN_NS <= time_ns <= last_ns
+        ]
+        total += inside[-1] - inside[0] if inside else 0
+    return total
+
+
+@pytest.fixture(scope="module")
+def usual() -> SimulationResult:
+    return simulated()[0]
+
+
+def test_without_faults_nothing_is_lost(usual: SimulationResult) -> None:
+    assert usual.drops == {}
+    for port in UPLINK_PORTS:
+        assert sent_in(usual, port, 0, usual.end_ns) > SIZE // 4
+
+
+@pytest.mark.parametrize(
+    ("direction", "ports"),
+    [("both", UPLINK_PORTS), ("up", {"leaf0:up1"}), ("down", {"spine1:down0"})],
+)
+def test_loss_is_lost_at_the_named_ports(direction: str, ports: set[str]) -> None:
+    result, _ = simulated(
+        {"kind": "loss", "link": UPLINK, "direction": direction, "probability": 0.05}
+    )
+    assert set(result.drops) == ports
+    assert result.dropped["lost on the link"] == sum(result.drops.values()) > 0
+
+
+def test_what_is_corrupted_is_dropped_where_it_arrives() -> None:
+    result, _ = simulated(
+        {"kind": "corruption", "link": UPLINK, "direction": "up", "probability": 0.05}
+    )
+    assert set(result.drops) == {"spine1:down0"}
+    assert result.dropped["corrupted on the link"] > 0
+
+
+def test_nothing_crosses_a_link_that_is_down(usual: SimulationResult) -> None:
+    at_ns, for_ns = 200_000, 400_000
+    result, known = simulated(
+        {"kind": "down", "link": UPLINK, "at": f"{at_ns}ns", "for": f"{for_ns}ns"}
+    )
+    assert result.down_ns == dict.fromkeys(UPLINK_PORTS, for_ns)
+    until_ns = at_ns + for_ns
+    for port in UPLINK_PORTS:
+        assert sent_in(usual, port, at_ns, until_ns) > 0
+        assert sent_in(result, port, at_ns, until_ns) == 0
+        assert sent_in(result, port, until_ns, result.end_ns) > 0
+    assert set(result.drops) <= UPLINK_PORTS
+    (said,) = known.described([LinkFaultSettings(kind="down", link=UPLINK)])
+    assert (said["at_ns"], said["until_ns"]) == (at_ns, until_ns)
+    assert said["ports"] == ["leaf0:up1"]
+
+
+def test_a_link_that_flaps_is_down_half_of_the_time() -> None:
+    result, _ = simulated(
+        {"kind": "flap", "link": UPLINK, "period": "200us", "for": "800us"}
+    )
+    assert result.down_ns == dict.fromkeys(UPLINK_PORTS, 400_000)
+    for turn in range(4):
+        assert (
+            sent_in(result, "leaf0:up1", turn * 200_000, turn * 200_000 + 100_000) == 0
+        )
+
+
+def test_a_degraded_link_slows_what_crosses_it_in_that_direction() -> None:
+    result, _ = simulated(
+        {"kind": "degrade", "link": "h2-leaf1", "direction": "down", "rate": "5Gbit"}
+    )
+    slow = {flow.slow_port for flow in flow_rows(result.records) if flow.slow_ns > 0}
+    assert {NAMES[number] for number in slow} == {TO_H2}
+    assert not result.drops
+
+
+def test_a_storm_pauses_the_named_class_of_the_named_port() -> None:
+    storm = {"kind": "pause_storm", "link": "h2-leaf1", "classes": (3,)}
+    result, _ = simulated(
+        storm | {"direction": "down", "at": "100us", "for": "300us"},
+        profile=Profile(name="sonic", mtu=4300),
+    )
+    assert 300_000 <= result.paused_ns[TO_H2] < 320_000
+    width = len(LINK_SAMPLE_FIELDS)
+    paused = {
+        (NAMES[result.link_samples[at + 1]], result.link_samples[at + 2])
+        for at in range(0, len(result.link_samples), width)
+        if result.link_samples[at + width - 1] > 0
+    }
+    assert (TO_H2, 3) in paused
+    assert {klass for _, klass in paused} == {3}
+
+
+def test_a_fault_begins_with_the_message_that_it_names(usual: SimulationResult) -> None:
+    when = {"collective": "all_reduce", "k": 1, "step": 1, "iteration": 1}
+    result, known = simulated(
+        {"kind": "down", "link": UPLINK, "when": when, "for": "300us"}
+    )
+    posted_ns = min(
+        flow.posted_ns
+        for flow in flow_rows(usual.records)
+        if (flow.iteration, flow.operation, flow.step) == (1, 1, 1)
+    )
+    assert known.times_ns == [posted_ns + 1]
+    before = [
+        flow for flow in flow_rows(usual.records) if flow.last_acked_ns <= posted_ns
+    ]
+    assert before
+    assert before == [
+        flow for flow in flow_rows(result.records) if flow.last_acked_ns <= posted_ns
+    ]
+    assert result.end_ns > usual.end_ns
+
+
+def test_of_two_moments_the_later_one_is_found_after_the_earlier_fault(
+    usual: SimulationResult,
+) -> None:
+    _, known = simulated(
+        {"kind": "loss", "link": UPLINK, "probability": 0.01, "when": {"iteration": 1}},
+        {
+            "kind": "degrade",
+            "link": UPLINK,
+            "rate": "100Mbit",
+            "when": {"step": 1},
+            "for": "2ms",
+        },
+    )
+    later_ns, first_ns = known.times_ns
+    assert first_ns is not None
+    assert later_ns is not None
+    assert first_ns == 1 + min(
+        flow.posted_ns for flow in flow_rows(usual.records) if flow.step == 1
+    )
+    start_ns = min(
+        row.start_ns for row in iteration_rows(usual.records) if row.iteration == 1
+    )
+    # The first of them has held up the iteration that the other one begins with.
+    assert later_ns > start_ns + 1
+
+
+def test_a_moment_that_never_comes_is_refused() -> None:
+    fault = {"kind": "down", "link": UPLINK, "for": "1us"}
+    with pytest.raises(ConfigError, match=r"links\[0\].when: never comes"):
+        simulated(fault | {"when": {"step": 99}})
+    with pytest.raises(ConfigError, match="no such iteration"):
+        simulated(fault | {"when": {"iteration": 7}})
+
+
+def test_runs_refuse_what_only_simulations_know() -> None:
+    down = QUICKSTART + "faults: {links: [{kind: down, link: leaf0-spine0, for: 1ms"
+    with pytest.raises(ConfigError, match="nobody can disturb the links"):
+        refuse_faults_of_runs(parse_experiment(down + "}]}\n"))
+    modelled = down.replace("switch: kernel", "switch: model")
+    refuse_faults_of_runs(parse_experiment(modelled + "}]}\n"))
+    with pytest.raises(ConfigError, match=r"faults.links\[0\].when"):
+        refuse_faults_of_runs(
+            parse_experiment(modelled + ", when: {iteration: 1}}]}\n")
+        )
+    refuse_faults_of_runs(parse_experiment(QUICKSTART))
