@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.fabric.pcap import ip_packet, read_frames
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_paths import paths, uplink_bytes
@@ -31,13 +32,17 @@ def test_a_run_takes_the_paths_and_the_bytes_of_its_simulation(
             "switch": "model",
             "switches": {"profile": "sonic"},
             "addressing": family,
+            "capture": ["h0"],
             "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
             "links": {
                 "host": {"rate": "200Mbit", "delay": "20us"},
                 "uplink": {"rate": "200Mbit", "delay": "20us"},
             },
         },
-        transport={"congestion_control": "fixed_rate"},
+        transport={
+            "congestion_control": "fixed_rate",
+            "class_of": [{"collective": "all_to_all", "class": 4}],
+        },
         agents={"shards": 1},
         seed=5,
     )
@@ -54,6 +59,18 @@ def test_a_run_takes_the_paths_and_the_bytes_of_its_simulation(
     assert counted == pytest.approx(predicted, rel=0.02)
     assert paths(ran.results) == paths(simulated)
     assert None not in paths(ran.results).values()
+    capture = (ran.directory / "capture-h0.pcap").read_bytes()
+    found = {
+        (
+            packet[1] >> 2
+            if packet[0] >> 4 == 4
+            else (packet[0] & 15) << 2 | packet[1] >> 6
+        )
+        for frame in read_frames(capture, where="capture")
+        for packet in [ip_packet(frame.data)]
+    }
+    # The class selector of class 4 beside what all data have.
+    assert found == {26, 32}
     # The model keeps the rates, so that nothing is faster than it can be.
     bounds = ran.results.bounds()
     for record in ran.results.collectives():

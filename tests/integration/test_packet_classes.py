@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
 
+from chakram.plan.plan import AgentPlan
 from chakram.plan.transport import TransportPlan
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
@@ -21,7 +24,8 @@ from tests.waiting import PATIENCE_S
 LOOPBACK = Policy(allow=tuple(map(ip_network, ("127.0.0.0/8", "::1"))))
 UDP_PORT = free_udp_ports(2)
 PLACES = {
-    "ipv4": [("127.18.21.1", UDP_PORT), ("127.18.21.2", UDP_PORT)],
+    # Workers beside one another send from the same source ports.
+    "ipv4": [(f"127.18.{os.getpid() % 250}.{end}", UDP_PORT) for end in (1, 2)],
     "ipv6": [("::1", UDP_PORT), ("::1", UDP_PORT + 1)],
 }
 ECT1 = 1
@@ -62,19 +66,81 @@ def test_each_kind_leaves_in_the_class_of_the_plan(
 ) -> None:
     sender, receiver = plane.lines
     ((_, udp_port),) = set(sender.endpoint.destinations)
-    place = PLACES[family][1]
-    assert udp_port == place[1]
+    assert udp_port == PLACES[family][1][1]
     receiver.port.close()
-    version = socket.AF_INET6 if family == "ipv6" else socket.AF_INET
-    with socket.socket(version, socket.SOCK_DGRAM) as listener:
-        if family == "ipv6":
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
-        else:
-            listener.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
-        listener.bind(place)
-        listener.settimeout(PATIENCE_S)
+    with listening(family) as listener:
         (pair, *_) = sender.endpoint.engine.queue_pairs()
         assert sender.port.send_burst(memoryview(b"x"), 1, 0, pair.source_port, kind)
-        _, ancillary, _, _ = listener.recvmsg(10, socket.CMSG_SPACE(4))
+        assert heard(listener) == tos
+
+
+def listening(family: str, place: int = 1) -> socket.socket:
+    """Return a socket in the place of a port that tells the class of what comes."""
+    version = socket.AF_INET6 if family == "ipv6" else socket.AF_INET
+    listener = socket.socket(version, socket.SOCK_DGRAM)
+    if family == "ipv6":
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+    else:
+        listener.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+    listener.bind(PLACES[family][place])
+    listener.settimeout(PATIENCE_S)
+    return listener
+
+
+def heard(listener: socket.socket) -> int:
+    """Return the type of service of the next packet."""
+    _, ancillary, _, _ = listener.recvmsg(10, socket.CMSG_SPACE(4))
     ((_, _, data),) = ancillary
-    assert data[0] == tos
+    return data[0]
+
+
+def of_class_5(plan: AgentPlan) -> AgentPlan:
+    """Return a plan whose queue pairs are of class 5."""
+    return replace(
+        plan,
+        ranks=tuple(
+            replace(
+                rank,
+                queue_pairs=tuple(replace(pair, dscp=40) for pair in rank.queue_pairs),
+            )
+            for rank in plan.ranks
+        ),
+    )
+
+
+@pytest.mark.parametrize(("ack", "answer_tos"), [(10, 40 << 2), (20, 20 << 2)])
+def test_a_queue_pair_of_a_class_sends_in_it_and_is_answered_in_it(
+    family: str, ack: int, answer_tos: int
+) -> None:
+    transport = replace(TRANSPORT, dscp_ack=ack)
+    plan = ring_plan(nranks=2, open_spec="udp:", transport=transport)
+    plane = build_plane(moved(of_class_5(plan), PLACES[family]), LOOPBACK)
+    try:
+        sender, receiver = plane.lines
+        sender.endpoint.arm(0)
+        sender.endpoint.advance(0)
+        receiver.port.close()
+        with listening(family) as data:
+            assert sender.send(1)
+            assert heard(data) == 40 << 2 | ECT1
+    finally:
+        plane.close()
+
+    plane = build_plane(moved(of_class_5(plan), PLACES[family]), LOOPBACK)
+    try:
+        sender, receiver = plane.lines
+        sender.endpoint.arm(0)
+        receiver.endpoint.arm(1 << 60)
+        now_ns = 0
+        while receiver.endpoint.engine.peek_burst(now_ns) is None:
+            now_ns += 1_000_000
+            assert now_ns < 10**10
+            sender.endpoint.advance(now_ns)
+            sender.send(now_ns)
+            receiver.receive(now_ns)
+        sender.port.close()
+        with listening(family, 0) as answers:
+            assert receiver.send(now_ns)
+            assert heard(answers) == answer_tos
+    finally:
+        plane.close()

@@ -325,13 +325,16 @@ cdef class BatchPort(Port):
             self._view = view
         self._outgoing.msg_name = &self._destinations[destination]
         if marked:
-            self._put_tos(self._mark_control, self._sockets.marked_tos(kind))
+            self._put_tos(
+                self._mark_control, self._sockets.marked_tos(kind, source_port)
+            )
             control_message = self._mark_control
         elif kind == CNP:
             if self._has_cnp_tos:
                 control_message = self._cnp_control
         elif kind != DATA:
-            if self._has_control_tos:
+            # A socket of a class has its type of service by itself.
+            if self._has_control_tos and source_port < 0x10000:
                 control_message = self._tos_control
         elif self._bytes.len > segment_size:
             if not self.segments:

@@ -88,7 +88,8 @@ class Port:
             segment_size: Length of each of them but the last, which may be shorter.
             destination: Index into the destinations that the port was opened with.
             source_port: One of the source ports that it was opened with.
-            kind: A ``BurstKind``, which decides about the class.
+            kind: A ``BurstKind``, which decides about the class, unless the source port
+                does.
             marked: Whether it leaves marked "congestion experienced"; one packet only.
 
         Raises:

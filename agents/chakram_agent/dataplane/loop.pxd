@@ -18,6 +18,8 @@ cdef long long _NAP_NS
 cdef long long _RETRY_NS
 cdef long long _LATE_NS
 cdef long long _NEVER
+cdef int _DATA
+cdef int _CNP
 
 
 cdef class Line:
@@ -30,13 +32,15 @@ cdef class Line:
     cdef public object pauses
     cdef PortEngine _engine
     cdef object _contents_encoder
+    cdef list _sources
     cdef bint _leaves_alone
     cdef Py_ssize_t _outer_header_bytes
 
+    cpdef object use_classes(self, dict data, dict answers)
     cpdef object hear(self, long long now_ns)
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
     cpdef bint receive(self, long long now_ns) except -1
-    @cython.locals(burst=Burst, sent="bint")
+    @cython.locals(burst=Burst, sent="bint", source_port=int)
     cpdef bint send(self, long long now_ns) except -1
     cdef object _leave_alone(self)
 

@@ -15,7 +15,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from chakram.addresses import IPV6_EXTRA_BYTES, is_ipv6
-from chakram.roce.constants import NEVER
+from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.contents import ContentsEncoder
 from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
@@ -36,6 +36,7 @@ except ImportError:  # not built, or not wanted
 __all__ = ["DataPlane", "Line"]
 
 _NEVER = NEVER
+_DATA, _CNP = int(BurstKind.DATA), int(BurstKind.CNP)
 _OUTER_HEADER_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP: what a socket does not show; IPv6 has more."""
 
@@ -77,6 +78,7 @@ class Line:
         "_engine",
         "_leaves_alone",
         "_outer_header_bytes",
+        "_sources",
         "blocked",
         "encoder",
         "endpoint",
@@ -113,12 +115,19 @@ class Line:
         self.received_bytes = 0
         self.wake_ns = 0
         self.pauses: PauseListener | None = None
+        # What sends for queue pairs that have a class of their own, by QPN: data, and
+        # answers, where those go along.
+        self._sources: list[dict[int, int]] = [{}, {}]
+
+    def use_classes(self, data: dict[int, int], answers: dict[int, int]) -> None:
+        """Send for some queue pairs from other source ports than theirs, by QPN."""
+        self._sources = [data, answers]
 
     def hear(self, now_ns: int) -> None:
         """Obey the pause frames that have come."""
         if self.pauses is not None:
-            for data, answers, duration_ns in self.pauses.take():
-                self._engine.pause(data, answers, now_ns + duration_ns, now_ns)
+            for data, answers, until_ns in self.pauses.take(now_ns):
+                self._engine.pause(data, answers, until_ns, now_ns)
 
     def receive(self, now_ns: int) -> bool:
         """Take what has arrived; tell whether anything had."""
@@ -160,11 +169,16 @@ class Line:
                 damaged = bytearray(view)
                 flip_bit(damaged, burst.flipped_bit)
                 view = memoryview(damaged)
+            source_port = burst.source_port
+            if self._sources[0] and burst.kind != _CNP:
+                source_port = self._sources[burst.kind != _DATA].get(
+                    burst.source_qpn, source_port
+                )
             if not self.port.send_burst(
                 view,
                 segment_size,
                 burst.destination,
-                burst.source_port,
+                source_port,
                 burst.kind,
                 burst.is_marked,
             ):

@@ -11,7 +11,7 @@ from chakram.plan.plan import HEARS_PAUSES
 from chakram_agent.dataplane.loop import Line
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
 from chakram_agent.dataplane.pauses import PauseListener
-from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.dataplane.port import PortOptions, of_class
 from chakram_agent.dataplane.routes import refuse_loopback_route
 from chakram_agent.dataplane.udp import open_udp_port
 
@@ -83,12 +83,30 @@ def open_line(
     """
     port = endpoint.port
     where = f"port {port.number} ({port.host})"
+    queue_pairs = endpoint.engine.queue_pairs()
+    sources: list[dict[int, int]] = [{}, {}]
+    if port.open.startswith("udp:"):
+        # Answers go along, unless they have a class of their own.
+        together = transport.dscp_ack == transport.dscp_data
+        sources = [
+            {
+                pair.qpn: of_class(
+                    pair.source_port, endpoint.dscps[pair.qpn] << 2 | ecn
+                )
+                for pair in queue_pairs
+                if pair.qpn in endpoint.dscps
+            }
+            for ecn in ((transport.ecn, 0) if together else (transport.ecn,))
+        ]
+        sources += [{}] * (2 - len(sources))
     options = PortOptions(
         address=port.address,
         udp_port=port.udp_port,
         destinations=endpoint.destinations,
         source_ports=sorted(
-            {pair.source_port for pair in endpoint.engine.queue_pairs()}
+            {pair.source_port for pair in queue_pairs}.union(
+                *(each.values() for each in sources)
+            )
         ),
         data_tos=transport.dscp_data << 2 | transport.ecn,
         control_tos=transport.dscp_ack << 2,
@@ -107,12 +125,17 @@ def open_line(
             if port.open.startswith("udp:"):
                 refuse_loopback_route(address, source=port.address)
         line = Line(endpoint, open_port(port.open, options, network), transport)
+        line.use_classes(*sources)
         if port.hears_pauses:
             try:
                 line.pauses = PauseListener(
                     port.interface,
                     rate_bps=port.rate_bps,
-                    dscps=(transport.dscp_data, transport.dscp_ack),
+                    data_dscps={
+                        endpoint.dscps.get(pair.qpn, transport.dscp_data)
+                        for pair in queue_pairs
+                    },
+                    ack_dscp=transport.dscp_ack,
                 )
             except BaseException:
                 line.port.close()

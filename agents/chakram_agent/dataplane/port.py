@@ -11,7 +11,20 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-__all__ = ["Port", "PortCapabilities", "PortOptions"]
+__all__ = ["Port", "PortCapabilities", "PortOptions", "of_class"]
+
+_HAS_CLASS = 1 << 24
+
+
+def of_class(source_port: int, tos: int) -> int:
+    """Return what stands for a UDP source port in a class other than that of data."""
+    return _HAS_CLASS | tos << 16 | source_port
+
+
+def class_of(source_port: int) -> tuple[int, int | None]:
+    """Return a UDP source port as it is, and its type of service if it has its own."""
+    tos = source_port >> 16 & 0xFF if source_port & _HAS_CLASS else None
+    return source_port & 0xFFFF, tos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +36,8 @@ class PortOptions:
         udp_port: UDP port that it receives on and sends to.
         destinations: (address, UDP port) by the index that bursts carry; of the same
             IP version.
-        source_ports: UDP source ports that bursts may name.
+        source_ports: UDP source ports that bursts may name; those in other classes as
+            ``of_class`` has them.
         data_tos: Type-of-service byte, or traffic class, of data packets:
             DSCP << 2 | ECN.
         control_tos: The same of ACKs and NAKs.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chakram.addresses import address_halves
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.port import Port
+from chakram_agent.dataplane.port import Port, class_of
 from chakram_agent.dataplane.udp_sockets import (
     SO_RXQ_OVFL,
     SOL_UDP,
@@ -104,10 +104,11 @@ class UdpPort(Port):
     ) -> bool:
         """Send the bytes of one burst; False if there is no room now."""
         if marked:
-            tos = self._sockets.marked_tos(kind)
+            tos = self._sockets.marked_tos(kind, source_port)
             ancillary = [_type_of_service(tos, is_ipv6=self._sockets.is_ipv6)]
         elif kind != _DATA:
-            ancillary = self._control_ancillary[kind]
+            has_class = class_of(source_port)[1] is not None
+            ancillary = _NOTHING if has_class else self._control_ancillary[kind]
         elif len(view) <= segment_size:
             ancillary = _NOTHING
         elif self.segments:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from chakram.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.port import PortCapabilities
+from chakram_agent.dataplane.port import PortCapabilities, class_of
 
 if TYPE_CHECKING:
     from chakram_agent.dataplane.port import PortOptions
@@ -96,7 +96,7 @@ class UdpSockets:
         options: They.
         is_ipv6: Whether all addresses are of IPv6.
         receiver: The socket that receives.
-        senders: By UDP source port.
+        senders: By UDP source port, and by that in a class.
         segmentation: Whether one send carries many packets.
         coalescing: Whether one receive delivers many packets.
 
@@ -123,9 +123,10 @@ class UdpSockets:
             _try_option(self.receiver, socket.SOL_SOCKET, SO_RXQ_OVFL)
             self._set_buffer(self.receiver, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
             for number in sorted(set(options.source_ports)):
-                sender = self._open(number)
+                source_port, tos = class_of(number)
+                sender = self._open(source_port)
                 self.senders[number] = sender
-                self._prepare_sender(sender)
+                self._prepare_sender(sender, options.data_tos if tos is None else tos)
                 self._set_buffer(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
                 # Nothing is ever sent to it; what comes anyway must not pile up.
                 sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -149,9 +150,12 @@ class UdpSockets:
         tos = options.cnp_tos if kind is BurstKind.CNP else options.control_tos
         return None if tos == options.data_tos else tos
 
-    def marked_tos(self, kind: int) -> int:
+    def marked_tos(self, kind: int, source_port: int) -> int:
         """Return the type of service of packets of *kind* that congestion has met."""
         options = self.options
+        _, tos = class_of(source_port)
+        if tos is not None:
+            return tos | _CONGESTION_EXPERIENCED
         by_kind = (
             options.data_tos,
             options.control_tos,
@@ -205,9 +209,8 @@ class UdpSockets:
         else:
             self.receiver.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 
-    def _prepare_sender(self, sender: socket.socket) -> None:
-        """Have packets leave whole, and in the class of data."""
-        tos = self.options.data_tos
+    def _prepare_sender(self, sender: socket.socket, tos: int) -> None:
+        """Have packets leave whole, and with a type of service."""
         if self.is_ipv6:
             level = socket.IPPROTO_IPV6
             sender.setsockopt(level, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
@@ -220,8 +223,13 @@ class UdpSockets:
 
     def _open(self, number: int) -> socket.socket:
         options = self.options
-        # Other ports, or other parts of the port, may send from the same.
-        is_shared = options.receiver is not None or options.address == LOOPBACK_IPV6
+        # Other ports, other parts of the port, or its other classes may send from the
+        # same.
+        is_shared = (
+            options.receiver is not None
+            or options.address == LOOPBACK_IPV6
+            or any(class_of(each)[1] is not None for each in options.source_ports)
+        )
         return bound_socket(
             self._interface,
             options.address,

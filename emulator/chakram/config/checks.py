@@ -22,7 +22,11 @@ from chakram.config.packet_fault_checks import (
 from chakram.config.preflight import check_preflight
 from chakram.config.simulation import check_simulation
 from chakram.config.transport import Faults, Transport
-from chakram.config.transport_checks import check_transport, check_transport_itself
+from chakram.config.transport_checks import (
+    check_class_of,
+    check_transport,
+    check_transport_itself,
+)
 from chakram.fabric.kinds.kind import SIMULATE, FabricKind
 from chakram.settings.mistakes import Location, Mistake
 from chakram.synth.settings import SynthTrace
@@ -269,6 +273,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("iterations",), check_iterations),
     (("fabric",), lambda fabric: fabric.check()),
     (("transport",), check_transport_itself),
+    (("transport", "jobs"), check_class_of),
     (("transport", "fabric"), check_transport),
     (("fabric", "jobs", "transport"), check_dilation),
     (("fabric", *_STRETCHED), _check_stretched),

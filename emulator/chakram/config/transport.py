@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
+from chakram.collectives.ops import CollectiveOp
 from chakram.config.congestion import CongestionSettings, congestion_by_name
 from chakram.config.knobs import section_of, written
 from chakram.config.link_faults import LinkFaultSettings
@@ -17,6 +24,7 @@ from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
 from chakram.roce.headers import BTH_BYTES
 from chakram.settings.quantities import (
     Model,
+    Name,
     Number,
     Whole,
     problem,
@@ -73,6 +81,29 @@ class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc
     """Who has queue pairs of its own: each pair of ranks in each group and channel."""
     count: Whole = Field(default=1, ge=1, le=64)
     """Queue pairs for each of these."""
+
+
+class ClassOf(Model):
+    """Which queue pairs are of a class of their own: those that all of it fits."""
+
+    job: Name | None = None
+    """Name of a job; without it any."""
+    collective: (
+        Annotated[
+            CollectiveOp,
+            WithJsonSchema({"enum": [op.value for op in CollectiveOp]}),
+        ]
+        | None
+    ) = Field(default=None, examples=["all_to_all"])
+    """What their process group is there for; without it anything, messages between two
+    ranks included."""
+    group: str | None = Field(
+        default=None, min_length=1, max_length=1024, examples=["dp*"]
+    )
+    """Name of their process group, where * stands for any text; without it any.
+    Messages between two ranks are those of p2p."""
+    traffic_class: Whole = Field(alias="class", ge=0, le=7, examples=[4])
+    """The traffic class: data have the DSCP of its class selector, 8 times as much."""
 
 
 SourcePorts = Annotated[
@@ -140,6 +171,14 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     the name with its parameters; without it none. Plug-ins add more names."""
     dscp: Dscp = Dscp()
     """DSCP of packets by what they are."""
+    class_of: tuple[ClassOf, ...] = Field(
+        default=(),
+        max_length=64,
+        examples=[[{"collective": "all_to_all", "class": 4}]],
+    )
+    """Queue pairs of a class of their own, by job, collective or process group; the
+    first that fits holds, and dscp.data is that of all others. Answers have the class
+    of what they answer, unless dscp.ack differs from dscp.data."""
     local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31, examples=[14])
     """The same as verbs have it: t stands for 4.096 us x 2**t, 0 for no timeout. Only
     one of the two."""

@@ -21,6 +21,8 @@ from chakram.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from chakram.config.jobs import Job
+
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
 
 
@@ -58,6 +60,18 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
             f"into one send over {_NAMES[family]}",
             hint=f"at most {most} do; or leave it out",
         )
+
+
+def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
+    """Check that rules about classes name jobs that there are."""
+    names = [job.name for job in jobs]
+    for index, rule in enumerate(transport.class_of):
+        if rule.job is not None and rule.job not in names:
+            yield Mistake(
+                location=("transport", "class_of", index, "job"),
+                found=f"there is no job {rule.job!r}",
+                hint=f"one of {', '.join(names)}",
+            )
 
 
 def check_transport_itself(transport: Transport) -> list[Mistake]:

@@ -996,6 +996,7 @@ class QueuePairPlan(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     LOCAL_RATE_BPS_FIELD_NUMBER: _builtins.int
     REMOTE_UDP_PORT_FIELD_NUMBER: _builtins.int
+    DSCP_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     channel: _builtins.int
     peer_rank: _builtins.int
@@ -1010,6 +1011,7 @@ class QueuePairPlan(_message.Message):
     local_rate_bps: _builtins.int
     """0: no time"""
     remote_udp_port: _builtins.int
+    dscp: _builtins.int
     def __init__(
         self,
         *,
@@ -1026,13 +1028,19 @@ class QueuePairPlan(_message.Message):
         index: _builtins.int = ...,
         local_rate_bps: _builtins.int | None = ...,
         remote_udp_port: _builtins.int = ...,
+        dscp: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "local_rate_bps", b"local_rate_bps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dscp", b"_dscp", "_local_rate_bps", b"_local_rate_bps", "dscp", b"dscp", "local_rate_bps", b"local_rate_bps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "channel", b"channel", "group", b"group", "index", b"index", "local_rate_bps", b"local_rate_bps", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "remote_udp_port", b"remote_udp_port", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dscp", b"_dscp", "_local_rate_bps", b"_local_rate_bps", "channel", b"channel", "dscp", b"dscp", "group", b"group", "index", b"index", "local_rate_bps", b"local_rate_bps", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "remote_udp_port", b"remote_udp_port", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dscp: _TypeAlias = _typing.Literal["dscp"]  # noqa: Y015
+    _WhichOneofArgType__dscp: _TypeAlias = _typing.Literal["_dscp", b"_dscp"]  # noqa: Y015
     _WhichOneofReturnType__local_rate_bps: _TypeAlias = _typing.Literal["local_rate_bps"]  # noqa: Y015
     _WhichOneofArgType__local_rate_bps: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dscp) -> _WhichOneofReturnType__dscp | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__local_rate_bps) -> _WhichOneofReturnType__local_rate_bps | None: ...
 
 Global___QueuePairPlan: _TypeAlias = QueuePairPlan  # noqa: Y015

@@ -22,7 +22,7 @@ from chakram.plan.job_alone import job_alone
 from chakram.plan.placement import place
 from chakram.plan.plan import JobSettings, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan
-from chakram.plan.queue_pairs import MAX_SHARDS, QueuePairLayout
+from chakram.plan.queue_pairs import MAX_SHARDS, ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import POINT_TO_POINT
 from chakram.roce.congestion import CONTROLS
@@ -135,6 +135,15 @@ def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
     return QueuePairLayout(
         count=transport.queue_pairs.count,
         source_ports=() if isinstance(ports, str) else ports,
+        classes=tuple(
+            ClassRule(
+                traffic_class=each.traffic_class,
+                job=each.job,
+                op=each.collective,
+                group=each.group,
+            )
+            for each in transport.class_of
+        ),
     )
 
 

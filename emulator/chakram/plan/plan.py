@@ -94,6 +94,8 @@ class QueuePairPlan:
     local_rate_bps: Annotated[int, Within(0, MAX_RATE_BPS)] | None = None
     """Its messages stay within the host and take their bytes at this rate, 0: no time;
     None: they go through the port."""
+    dscp: Annotated[int, Within(0, 63)] | None = None
+    """Of its data, where it has a class of its own; None: as ``TransportPlan`` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,12 @@ and one shard there only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import PlanError
 from chakram.plan.plan import CREDIT_CHANNELS, PortPlan, QueuePairPlan
 from chakram.program.operations import (
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chakram.collectives.algorithms.listed import ListedAlgorithm
-    from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.schedule import Algorithm
 
 SHARD_BITS = 6
@@ -69,6 +70,31 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRule:
+    """Queue pairs of a traffic class of their own: those that all of it fits.
+
+    Attributes:
+        traffic_class: 0 to 7.
+        job: Name of the job; None: any.
+        op: What their process group is there for; None: anything.
+        group: Its name, in which * stands for any text; None: any.
+    """
+
+    traffic_class: int
+    job: str | None = None
+    op: CollectiveOp | None = None
+    group: str | None = None
+
+    def fits(self, job: str, group: str, op: CollectiveOp | None) -> bool:
+        """Tell whether it is about collectives *op* (None: messages) of a group."""
+        return (
+            self.job in (None, job)
+            and self.op in (None, op)
+            and (self.group is None or fnmatchcase(group, self.group))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePairLayout:
     """How many queue pairs two ranks have, and where their flows differ on the wire.
 
@@ -78,6 +104,7 @@ class QueuePairLayout:
             them, from the two queue pair numbers.
         with_grants: Whether each (group, channel, pair of peers) of collectives has one
             more for grants, on the channel ``CREDIT_CHANNELS`` further.
+        classes: Which are of a class of their own; the first rule that fits holds.
 
     Raises:
         ValueError: If a value is out of range.
@@ -86,6 +113,7 @@ class QueuePairLayout:
     count: int = 1
     source_ports: tuple[int, ...] = ()
     with_grants: bool = False
+    classes: tuple[ClassRule, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_COUNT:
@@ -133,6 +161,7 @@ def connect(
         return index << SHARD_BITS | place.shard
 
     for job, programs in programs_by_job.items():
+        dscp_of = _dscps(job, programs, layout.classes)
         for group, channel, low, high, index in (
             (*pair, index)
             for pair in _with_grants(_pairs(job, programs), layout.with_grants)
@@ -168,6 +197,7 @@ def connect(
                         receive_psn=receive_psn,
                         index=index,
                         local_rate_bps=local_rate_bps,
+                        dscp=dscp_of.get(group),
                     )
                 )
     return ends
@@ -226,6 +256,39 @@ def _of_class(number: int, which: int, classes: int, total: int) -> int:
 def first_index(port: int) -> int:
     """Return the index of a port's first queue pair; the others count up from it."""
     return FIRST_QUEUE_PAIR + port * _FIRST_STRIDE % _FIRST_RANGE
+
+
+def _dscps(
+    job: str, programs: Sequence[RankProgram], rules: Sequence[ClassRule]
+) -> dict[str, int]:
+    """Return the DSCP of the groups of a job that have a class of their own."""
+    found: dict[str, int] = {}
+    ops: dict[str, set[CollectiveOp | None]] = {POINT_TO_POINT: {None}}
+    for program in programs if rules else ():
+        for use in program.columns.collective_uses:
+            # Nothing of a barrier waits in a queue, and nobody lists it.
+            if use.op is not CollectiveOp.BARRIER:
+                ops.setdefault(program.groups[use.group].name, set()).add(use.op)
+    for group, done in ops.items():
+        classes: dict[int | None, CollectiveOp | None] = {}
+        for op in sorted(done, key=str):
+            rule = next((each for each in rules if each.fits(job, group, op)), None)
+            classes.setdefault(None if rule is None else rule.traffic_class, op)
+        if len(classes) > 1:
+            said = ", ".join(
+                f"{op}: {'that of all others' if each is None else each}"
+                for each, op in classes.items()
+            )
+            raise PlanError(
+                f"job {job}: process group {group!r}",
+                f"its collectives share queue pairs, but not a class ({said})",
+                "let a rule of transport.class_of name the group",
+            )
+        (own,) = classes
+        if own is not None:
+            # The class selector: what switches map to the class by themselves.
+            found[group] = own << 3
+    return found
 
 
 def _with_grants(

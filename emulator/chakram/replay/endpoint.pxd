@@ -34,6 +34,7 @@ cdef class Endpoint:
     cdef dict _links
     cdef dict _lanes
     cdef readonly list local_pairs
+    cdef readonly dict dscps
     cdef public list woken
 
     cpdef arm(self, long long start_ns)

@@ -83,6 +83,7 @@ class Endpoint:
         records: Rows so far; the shell takes them from time to time.
         replays: One per rank.
         local_pairs: Queue pairs whose messages stay within the host.
+        dscps: By QPN the DSCP of data of queue pairs that have a class of their own.
         events: What happened to queue pairs that belong to no rank, with the QPN,
             oldest first; whoever posts on them takes it.
         woken: Endpoints of the process that got such a message since the shell looked.
@@ -110,6 +111,7 @@ class Endpoint:
         "_turn",
         "_verifier",
         "destinations",
+        "dscps",
         "engine",
         "events",
         "local_pairs",
@@ -144,6 +146,12 @@ class Endpoint:
         self._links: dict[int, LocalLink] = {}
         self._lanes: dict[int, Lane] = {}
         self.local_pairs: list[QueuePairPlan] = []
+        self.dscps = {
+            pair.qpn: pair.dscp
+            for rank in ranks
+            for pair in rank.queue_pairs
+            if pair.dscp is not None
+        }
         self.woken: list[Endpoint] = []
         self.replays: list[Replay] = []
         # Those that have an end; the run does not wait for the others.

@@ -327,6 +327,9 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         ("{source_ports: [4791, 5000]}", "4791 is fabric.udp_port, which packets"),
         ("{source_ports: [5000, 6000, 5000]}", "5000 stands there more than once"),
         ("{window: 9TiB}", "transport.window"),
+        ("{class_of: [{class: 8}]}", "transport.class_of[0].class"),
+        ("{class_of: [{job: x, class: 4}]}", "there is no job 'x'"),
+        ("{class_of: [{collective: x, class: 4}]}", "transport.class_of[0].collective"),
         (
             "{congestion_control: {fixed_rate: {rate: 1e99Gbit}}}",
             "1e99Gbit is no rate of a network (1kbit to 100Tbit)",

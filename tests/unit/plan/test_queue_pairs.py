@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import PlanError
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import (
     SOURCE_PORT_BASE,
     SOURCE_PORT_POOL,
+    ClassRule,
     QueuePairLayout,
     flow_label_port,
     source_port_of,
@@ -63,6 +65,73 @@ def test_point_to_point_messages_have_queue_pairs_of_their_own() -> None:
     assert pair.group == other.group == POINT_TO_POINT
     with pytest.raises(PlanError, match="rank 1, which is not in the job"):
         make_plan({"job": programs[:1]}, make_ports(2))
+
+
+def dscps_of(jobs: dict[str, Any], *rules: ClassRule) -> dict[tuple[str, str], Any]:
+    """Return by job and group the DSCP of the queue pairs."""
+    ports = make_ports(sum(map(len, jobs.values())))
+    plan = make_plan(jobs, ports, layout=QueuePairLayout(classes=rules))
+    assert check_plan(plan) == []
+    found = {
+        (rank.program.job, pair.group): pair.dscp
+        for rank in plan.ranks()
+        for pair in rank.queue_pairs
+    }
+    assert all(
+        pair.dscp == found[rank.program.job, pair.group]
+        for rank in plan.ranks()
+        for pair in rank.queue_pairs
+    )
+    return found
+
+
+def test_queue_pairs_have_the_class_of_the_first_rule_that_fits() -> None:
+    groups = (
+        ProcessGroup(name="dp", ranks=(0, 1)),
+        ProcessGroup(name="ep", ranks=(0, 1)),
+    )
+    operations = [
+        collective("all_reduce", 8, group="dp"),
+        collective("all_to_all", 8, group="ep"),
+    ]
+    jobs = {job: make_job(2, *operations, groups=groups, job=job) for job in ("a", "b")}
+    exchange = ClassRule(traffic_class=4, op=CollectiveOp.ALL_TO_ALL)
+    assert set(dscps_of(jobs).values()) == {None}
+    assert dscps_of(jobs, exchange) == {
+        ("a", "dp"): None,
+        ("a", "ep"): 32,
+        ("b", "dp"): None,
+        ("b", "ep"): 32,
+    }
+    only_b = ClassRule(traffic_class=5, job="b")
+    in_d = ClassRule(traffic_class=0, group="d*")
+    assert dscps_of(jobs, only_b, exchange, in_d) == {
+        ("a", "dp"): 0,
+        ("a", "ep"): 32,
+        ("b", "dp"): 40,
+        ("b", "ep"): 40,
+    }
+
+
+def test_messages_between_two_ranks_have_a_class_by_their_group() -> None:
+    programs = [program(0, (), [send(1, 8)]), program(1, (), [receive(0, 8)])]
+    rules = (
+        ClassRule(traffic_class=1, op=CollectiveOp.ALL_TO_ALL),
+        ClassRule(traffic_class=2, group=POINT_TO_POINT),
+    )
+    assert dscps_of({"job": programs}, *rules) == {("job", POINT_TO_POINT): 16}
+
+
+def test_collectives_that_share_queue_pairs_share_a_class() -> None:
+    rule = ClassRule(traffic_class=4, op=CollectiveOp.ALL_TO_ALL)
+    mixed = {"job": make_job(2, RING, ALL_TO_ALL)}
+    with pytest.raises(PlanError, match=r"'world'.*all_to_all: 4"):
+        dscps_of(mixed, rule)
+    # One that names the group decides for both; barriers have no say.
+    assert dscps_of(mixed, ClassRule(traffic_class=1, group="world"), rule)
+    barrier = collective("barrier", 0, algorithm="dissemination")
+    found = dscps_of({"job": make_job(2, ALL_TO_ALL, barrier)}, rule)
+    assert found == {("job", "world"): 32}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ cdef class VirtualFabric(Wires):
     cdef list _local
     cdef list _wake_ns
     cdef list _is_held
-    cdef list _data_class
+    cdef list _data_classes
     cdef list _finished
     cdef long long _unfinished
     cdef bint _has_failed

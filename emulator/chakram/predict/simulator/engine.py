@@ -93,7 +93,8 @@ class VirtualFabric(Wires):
         delays_ns: Of each port of the model the propagation delay of its link.
         route: For (sending endpoint, destination index of the burst, source port) the
             flow, the node that it is for, and the endpoint there.
-        dscps: Of data, of answers and of congestion notifications.
+        dscps: Of data, of answers and of congestion notifications; endpoints know of
+            queue pairs with classes of their own.
         is_marked: Whether packets are capable of ECN.
         whole_bursts: Whether bursts cross links as one.
         faults: See ``Wires``.
@@ -106,7 +107,7 @@ class VirtualFabric(Wires):
     __slots__ = (
         "_bursts",
         "_cnp_dscp",
-        "_data_class",
+        "_data_classes",
         "_data_dscp",
         "_destinations",
         "_ecn",
@@ -163,8 +164,17 @@ class VirtualFabric(Wires):
         self._local: list[tuple[int, Burst] | None] = []
         self._wake_ns = [NEVER] * len(endpoints)
         self._is_held = [False] * len(endpoints)
-        self._data_class = [
-            self._ports[port].class_of(self._data_dscp) for port in hosts
+        # Of each endpoint the classes that its data have.
+        self._data_classes = [
+            sorted(
+                {
+                    self._ports[port].class_of(
+                        endpoint.dscps.get(pair.qpn, self._data_dscp)
+                    )
+                    for pair in endpoint.engine.queue_pairs()
+                }
+            )
+            for endpoint, port in zip(endpoints, hosts, strict=True)
         ]
         self._finished = [False] * len(endpoints)
         self._unfinished = len(endpoints)
@@ -343,6 +353,8 @@ class VirtualFabric(Wires):
             dscp = self._cnp_dscp
         elif burst.kind != _DATA:
             dscp = self._other_dscp
+        if dscp == self._data_dscp and self._endpoints[index].dscps:
+            dscp = self._endpoints[index].dscps.get(burst.source_qpn, dscp)
         count = burst.count
         each = count if self._whole_bursts else 1
         first = 0
@@ -411,7 +423,12 @@ class VirtualFabric(Wires):
         index = self._endpoint_of.get(number)
         if index is None:
             return
-        is_held = self._ports[number].is_paused(self._data_class[index])
+        # What of a host with several classes is in one that is paused waits in the
+        # queue of its port: that of the others is not to wait behind it.
+        is_held = True
+        for klass in self._data_classes[index]:
+            if not self._ports[number].is_paused(klass):
+                is_held = False
         if is_held != self._is_held[index]:
             self._is_held[index] = is_held
             if is_held:

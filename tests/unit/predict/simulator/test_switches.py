@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.collectives.groups import world_group
+from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.ops import CollectiveOp
 from chakram.controller.reporting import simulated_banners
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.plan.plan import Plan
+from chakram.plan.queue_pairs import ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.switch.ecmp import DrawnPaths
@@ -100,6 +102,47 @@ def test_hosts_are_paused_where_memory_is_small() -> None:
     assert {name for name in result.pauses if name.startswith("h")} != set()
     assert sum(result.dropped.values()) == 0
     assert fair_ns(7) <= result.end_ns < 1.05 * fair_ns(7)
+
+
+def beside_bulk(*rules: ClassRule, buffer_bytes: int) -> tuple[int, SimulationResult]:
+    """Return how long a small gather takes beside an incast of large messages."""
+    senders = 7
+    ranks = tuple(range(senders + 1))
+    group = ProcessGroup(name="small", ranks=ranks)
+    small = collective("all_to_all", 8 * 4096, group="small")
+    topology = single_switch(senders + 1, LINE, host_delay_ns=500)
+    programs = [
+        program(0, group, [*(receive(peer, SIZE) for peer in ranks[1:]), small]),
+        *(program(rank, group, [send(0, SIZE), small]) for rank in ranks[1:]),
+    ]
+    plan = make_plan(
+        programs,
+        topology,
+        transport=TransportPlan(window_bytes=SIZE, max_burst_packets=3),
+        layout=QueuePairLayout(classes=rules),
+    )
+    profile = Profile(name="sonic", mtu=4300, buffer_bytes=buffer_bytes)
+    result = simulated(plan, topology, profile)
+    times_ns = [
+        flow.last_acked_ns - flow.posted_ns
+        for flow in flow_rows(result.records)
+        if flow.size_bytes == 4096 and flow.peer == 0
+    ]
+    assert len(times_ns) == senders
+    return max(times_ns), result
+
+
+@pytest.mark.parametrize("buffer_bytes", [16 << 20, 1_400_000])
+def test_what_has_a_class_of_its_own_does_not_wait_behind_others(
+    buffer_bytes: int,
+) -> None:
+    together_ns, _ = beside_bulk(buffer_bytes=buffer_bytes)
+    rule = ClassRule(traffic_class=4, op=CollectiveOp.ALL_TO_ALL)
+    apart_ns, result = beside_bulk(rule, buffer_bytes=buffer_bytes)
+    assert apart_ns < together_ns / 2
+    # Not even at hosts whose bulk is paused.
+    hosts = {name for name in result.pauses if name.startswith("h")}
+    assert bool(hosts) == (buffer_bytes < 1 << 21)
 
 
 def circle(switches: int) -> Topology:
