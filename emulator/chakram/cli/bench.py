@@ -9,76 +9,47 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chakram.cli.bench_programs import (
+    ELEMENT_BYTES,
+    IGNORED,
+    PROGRAMS,
+    REDUCING,
+    REDUCTIONS,
+    ROOTED,
+    UNEVEN,
+    VECTOR_BYTES,
+    bytes_of,
+    matrix_file,
+    rounded,
+    sizes_of,
+    uneven_size,
+)
 from chakram.cli.options import Json, Overrides, Runs, overrides_of, print_json
 from chakram.cli.progress import ProgressReporter
-from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
-from chakram.errors import ConfigError, EnvironmentProblem, GateFailed
-from chakram.units import format_size, format_time, parse_size
+from chakram.errors import (
+    ConfigError,
+    EnvironmentProblem,
+    GateFailed,
+    RunInterrupted,
+)
+from chakram.units import format_size, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
     from chakram.config.experiment import Experiment
     from chakram.controller.outcome import RunOutcome
-    from chakram.observe.nccl_output import BenchSize, BenchTest
+    from chakram.observe.nccl_output import BenchRow, BenchSize, BenchTest
 
 __all__ = ["bench"]
 
-_MOST_SIZES = 1000
 _MOST_ITERATIONS = 100_000
 _LONG_NS = 60 * 10**9
-_VECTOR_BYTES = 16
-"""nccl-tests rounds what a rank has of the buffer down to a multiple of so many."""
-
-_ELEMENT_BYTES = {
-    **dict.fromkeys(("int8", "uint8", "char", "fp8_e4m3", "fp8_e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "int", "float"), 4),
-    **dict.fromkeys(("int64", "uint64", "double"), 8),
-}
-_REDUCTIONS = ("sum", "prod", "min", "max", "avg", "mulsum")
-
-
-class _Program(NamedTuple):
-    """One of nccl-tests' programs; *algorithm* is the only one that it is."""
-
-    op: CollectiveOp
-    algorithm: str | None = None
-
-
-_PROGRAMS = {
-    "all_reduce_perf": _Program(CollectiveOp.ALL_REDUCE),
-    "all_gather_perf": _Program(CollectiveOp.ALL_GATHER),
-    "reduce_scatter_perf": _Program(CollectiveOp.REDUCE_SCATTER),
-    "alltoall_perf": _Program(CollectiveOp.ALL_TO_ALL),
-    "sendrecv_perf": _Program(CollectiveOp.SEND_RECV),
-    "broadcast_perf": _Program(CollectiveOp.BROADCAST),
-    "reduce_perf": _Program(CollectiveOp.REDUCE),
-    "gather_perf": _Program(CollectiveOp.GATHER),
-    "scatter_perf": _Program(CollectiveOp.SCATTER),
-    "hypercube_perf": _Program(CollectiveOp.ALL_GATHER, "recursive_doubling"),
-}
-_REDUCING = ("all_reduce_perf", "reduce_perf", "reduce_scatter_perf")
-_ROOTED = ("broadcast_perf", "reduce_perf", "gather_perf", "scatter_perf")
-_WHOLE = ("all_reduce_perf", "broadcast_perf", "reduce_perf", "sendrecv_perf")
-"""Programs whose ranks do not divide the buffer."""
-
-_IGNORED = {
-    "p": "communicators are not made in parallel",
-    "S": "the rows of a run are printed together at its end",
-    "C": "there is no time of a CPU",
-    "G": "there are no CUDA graphs",
-    "R": "buffers are not registered",
-    "u": "buffers lie nowhere",
-    "M": "there is no memory of a device",
-    "D": "there is no device",
-    "y": "there are no streams of a device",
-}
-"""Options that mean nothing here, and why."""
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def _size(long: str, short: str, text: str) -> Any:
@@ -92,7 +63,7 @@ def _nothing(long: str, short: str) -> Any:
 def bench(
     test: Annotated[
         str,
-        typer.Argument(metavar="TEST", help=f"One of {', '.join(_PROGRAMS)}."),
+        typer.Argument(metavar="TEST", help=f"One of {', '.join(PROGRAMS)}."),
     ],
     minbytes: Annotated[str, _size("minbytes", "-b", "Smallest size.")] = "32M",
     maxbytes: Annotated[str, _size("maxbytes", "-e", "Largest size.")] = "32M",
@@ -117,7 +88,12 @@ def bench(
     average: Annotated[
         int,
         typer.Option(
-            "--average", "-a", help="Time: 1: mean over the ranks, 3: of the last one."
+            "--average",
+            "-a",
+            min=0,
+            max=3,
+            help="Time: 0: of rank 0, 1: mean over the ranks, 2: of the fastest, 3: "
+            "until the last one is done.",
         ),
     ] = 1,
     check: Annotated[
@@ -149,10 +125,14 @@ def bench(
         int, typer.Option("--per_iter_skip", "-K", min=0, hidden=True)
     ] = 0,
     run_cycles: Annotated[
-        int, typer.Option("--run_cycles", "-N", min=0, help="Tables.")
+        int, typer.Option("--run_cycles", "-N", min=0, help="Tables; 0: for ever.")
     ] = 1,
     timeout: Annotated[
         int, typer.Option("--timeout", "-T", min=0, help="Seconds; 0: no limit.")
+    ] = 0,
+    timestamps: Annotated[
+        int,
+        typer.Option("--report_timestamps", "-S", min=0, max=1, help="1: print times."),
     ] = 0,
     output_file: Annotated[
         Path | None,
@@ -175,7 +155,6 @@ def bench(
     overrides: Overrides = None,
     as_json: Json = False,
     parallel_init: Annotated[int | None, _nothing("parallel_init", "p")] = None,
-    timestamps: Annotated[int | None, _nothing("report_timestamps", "S")] = None,
     cputime: Annotated[int | None, _nothing("report_cputime", "C")] = None,
     cudagraph: Annotated[int | None, _nothing("cudagraph", "G")] = None,
     register: Annotated[int | None, _nothing("local_register", "R")] = None,
@@ -190,44 +169,36 @@ def bench(
     average bus bandwidth is below 90 % of it.
     """
     import chakram
+    from chakram.observe import nccl_output
+    from chakram.observe.run_results import open_run
 
-    if test not in _PROGRAMS:
+    if test not in PROGRAMS:
         from chakram.settings.mistakes import suggest
 
         raise ConfigError(
-            f"chakram bench {test}", "there is no such test", suggest(test, _PROGRAMS)
+            f"chakram bench {test}", "there is no such test", suggest(test, PROGRAMS)
         )
     if world not in ("run", "simulate"):
         raise ConfigError(f"--world {world}", "is not known", "run or simulate")
-    if average not in (1, 3):
-        raise ConfigError(
-            f"-a {average}",
-            "is not measured: times are not kept for each rank",
-            "-a 1: mean over the ranks; -a 3: until the last one is done",
-        )
-    if datatype not in _ELEMENT_BYTES:
-        raise ConfigError(
-            f"-d {datatype}", "is not one type", ", ".join(_ELEMENT_BYTES)
-        )
-    if op not in _REDUCTIONS:
-        raise ConfigError(f"-o {op}", "is not one reduction", ", ".join(_REDUCTIONS))
-    if not run_cycles:
-        raise ConfigError("-N 0", "would never end", "e.g. -N 2")
+    if datatype not in ELEMENT_BYTES:
+        raise ConfigError(f"-d {datatype}", "is not one type", ", ".join(ELEMENT_BYTES))
+    if op not in REDUCTIONS:
+        raise ConfigError(f"-o {op}", "is not one reduction", ", ".join(REDUCTIONS))
     given = (
-        parallel_init, timestamps, cputime, cudagraph, register, unalign, memory,
-        device, stream_null,
+        parallel_init, cputime, cudagraph, register, unalign, memory, device,
+        stream_null,
     )  # fmt: skip
-    letters = ("p", "S", "C", "G", "R", "u", "M", "D", "y")
+    letters = ("p", "C", "G", "R", "u", "M", "D", "y")
     ignored = [
-        f"-{letter} is ignored: {_IGNORED[letter]}"
+        f"-{letter} is ignored: {IGNORED[letter]}"
         for letter, value in zip(letters, given, strict=True)
         if value
     ]
     asked = list(
-        _sizes(
-            _bytes("-b", minbytes),
-            _bytes("-e", maxbytes),
-            _bytes("-i", stepbytes),
+        sizes_of(
+            bytes_of("-b", minbytes),
+            bytes_of("-e", maxbytes),
+            bytes_of("-i", stepbytes),
             stepfactor,
         )
     )
@@ -240,10 +211,16 @@ def bench(
         raise ConfigError("-g", f"{nranks} rank has no network", "e.g. -g 8")
     if root >= nranks:
         raise ConfigError(f"-r {root}", f"there are {nranks} ranks", "the first is 0")
-    program = _PROGRAMS[test]
-    sizes = tuple(
-        _rounded(each, test, nranks, _ELEMENT_BYTES[datatype]) for each in asked
-    )
+    program = PROGRAMS[test]
+    element = ELEMENT_BYTES[datatype]
+    sizes: tuple[BenchSize, ...]
+    if test == UNEVEN:
+        if len(asked) > 1:
+            raise ConfigError(f"-b {minbytes} -e {maxbytes}", "are several sizes",
+                              f"{UNEVEN} has that of its matrix")  # fmt: skip
+        sizes = (uneven_size(asked[0], matrix_file(), nranks, element),)
+    else:
+        sizes = tuple(rounded(each, test, nranks, element) for each in asked)
     contributed = list(
         dict.fromkeys(each.input_bytes for each in sizes if each.input_bytes)
     )
@@ -251,9 +228,9 @@ def bench(
         raise ConfigError(
             f"-e {maxbytes}",
             f"is less than an element of each of {nranks} ranks",
-            f"e.g. -e {format_size(nranks * _VECTOR_BYTES)}",
+            f"e.g. -e {format_size(nranks * VECTOR_BYTES)}",
         )
-    total = iters * run_cycles
+    total = iters * (run_cycles or 1)
     if (total + warmup_iters) * agg_iters > _MOST_ITERATIONS:
         raise ConfigError(
             "-n", f"{total * agg_iters} iterations are too many",
@@ -265,8 +242,11 @@ def bench(
         "count": agg_iters,
         "barrier": blocking in (1, 3),
     }
-    if test in _ROOTED:
+    if test in ROOTED:
         stream["root"] = root
+    if test == UNEVEN:
+        del stream["sizes"]
+        stream["splits"] = str(matrix_file())
     trace = {"synth": "collectives", "ranks": nranks, "streams": [stream]}
     changes: dict[str, Any] = {
         "name": test,
@@ -287,21 +267,22 @@ def bench(
         nranks=nranks,
         sizes=sizes,
         datatype=datatype,
-        redop=op if test in _REDUCING else "none",
-        root=root if test in _ROOTED else None,
+        redop=op if test in REDUCING else "none",
+        root=root if test in ROOTED else None,
         average=average,
         per_iteration=bool(per_iter_timing),
+        timestamps=bool(timestamps),
         skip=min(per_iter_skip, iters - 1),
         least=least,
         config={
             "nthreads": nthreads,
             "ngpus": ngpus,
             "minimum_bytes": asked[0],
-            "maximum_bytes": _bytes("-e", maxbytes),
+            "maximum_bytes": bytes_of("-e", maxbytes),
             **(
                 {"step_factor": stepfactor}
                 if stepfactor > 1
-                else {"step_bytes": _bytes("-i", stepbytes)}
+                else {"step_bytes": bytes_of("-i", stepbytes)}
             ),
             "warmup_iters": warmup_iters,
             "iterations": iters,
@@ -320,118 +301,76 @@ def bench(
         _tell_time(settings, bench_test, (total + warmup_iters) * agg_iters)
     started = datetime.now(UTC)
     changed = {**{key: json.dumps(value) for key, value in changes.items()}, **said}
-    outcome = _outcome(
-        settings,
-        "".join(f"# --set {key}={value}\n" for key, value in changed.items())
-        + path.read_text(encoding="utf-8"),
-        world=world,
-        runs=runs,
-        quiet=as_json,
-    )
-    if outcome.error is not None:
-        raise outcome.error
-    from chakram.observe import nccl_output
-    from chakram.observe.run_results import open_run
-
-    cycles = nccl_output.measured_rows(
-        open_run(outcome.directory), bench_test, cycles=run_cycles
-    )
+    text = "".join(f"# --set {key}={value}\n" for key, value in changed.items())
+    text += path.read_text(encoding="utf-8")
+    cycles: list[Sequence[BenchRow]] = []
+    stopped: RunInterrupted | None = None
+    banners: tuple[str, ...] = ()
+    directory = ""
+    while stopped is None and (not cycles or not run_cycles):
+        try:
+            outcome = _outcome(settings, text, world=world, runs=runs, quiet=as_json)
+            if outcome.error is not None:
+                raise outcome.error
+        except RunInterrupted as error:
+            # -N 0 ends when the user ends it, with what was measured until then.
+            if not cycles:
+                raise
+            stopped = error
+            continue
+        found = nccl_output.measured_rows(
+            open_run(outcome.directory), bench_test, cycles=run_cycles or 1
+        )
+        said_banners = outcome.summary.banners
+        lines = [f"# !! {each}" for each in said_banners] if cycles else []
+        if not cycles:
+            lines += nccl_output.opening(
+                bench_test,
+                banners=said_banners,
+                notes=[
+                    f"{world} of {outcome.summary.facts.fabric}; in-place is the same: "
+                    "a network does not see where buffers lie"
+                ],
+                version=chakram.__version__,
+            )
+        now = f"{datetime.now():{_TIME}}"  # noqa: DTZ005 (as nccl-tests prints it)
+        for rows in found:
+            lines += nccl_output.cycle_lines(bench_test, rows, printed=now)
+        if not as_json:
+            print("\n".join(lines), flush=True)
+        cycles += found
+        banners = tuple(dict.fromkeys((*banners, *said_banners)))
+        directory = str(outcome.directory)
     document = nccl_output.document(
         bench_test,
         cycles,
         args=[test, *sys.argv[sys.argv.index(test) + 1 :]]
         if test in sys.argv
         else [test],
-        started=f"{started:%Y-%m-%d %H:%M:%S}",
-        ended=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
+        started=f"{started:{_TIME}}",
+        ended=f"{datetime.now(UTC):{_TIME}}",
         version=chakram.__version__,
-        directory=str(outcome.directory),
-        banners=outcome.summary.banners,
+        directory=directory,
+        banners=banners,
     )
-    notes = [
-        f"{world} of {outcome.summary.facts.fabric}; in-place is the same: a network "
-        "does not see where buffers lie"
-    ]
+    notes = []
     if output_file is not None:
-        notes.insert(0, f"Writing JSON output to {_written(output_file, document)}")
+        notes.append(f"Writing JSON output to {_written(output_file, document)}")
     if as_json:
         print_json("bench", document)
     else:
-        for line in nccl_output.table(
-            bench_test,
-            cycles,
-            banners=outcome.summary.banners,
-            notes=notes,
-            version=chakram.__version__,
-            directory=str(outcome.directory),
+        for line in nccl_output.closing(
+            bench_test, cycles, notes=notes, directory=directory
         ):
             print(line)
+    if stopped is not None:
+        raise stopped
     verdicts = (
         document["out_of_bounds"]["okay"],
         document["average_bus_bandwidth"]["okay"],
     )
     if "false" in verdicts:
         raise typer.Exit(GateFailed.exit_code)
-
-
-def _bytes(option: str, text: str) -> int:
-    """Return a size of nccl-tests: a number alone is bytes."""
-    plain = text.strip()
-    where = f"{option} {text}"
-    if plain.isdecimal() and len(plain) < 20:
-        return int(plain)
-    return parse_size(plain, where=where)
-
-
-def _sizes(least: int, most: int, step: int, factor: int) -> Iterator[int]:
-    if most < least:
-        raise ConfigError(
-            f"-b {least} -e {most}", "the largest size is below the smallest", None
-        )
-    if (factor > 1 and not least) or (factor <= 1 and not step and most > least):
-        raise ConfigError(
-            "-b 0" if factor > 1 else "-i 0", "sizes would never grow", "e.g. -b 8 -f 2"
-        )
-    size = least
-    for _ in range(_MOST_SIZES):
-        yield size
-        size = size * factor if factor > 1 else size + step
-        if size > most or most == least:
-            return
-    raise ConfigError(
-        f"-b {least} -e {most}", f"are more than {_MOST_SIZES} sizes",
-        "take a larger -i, or -f 2",
-    )  # fmt: skip
-
-
-def _rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
-    """Return what nccl-tests makes of a size: whole elements of all ranks."""
-    from chakram.observe.nccl_output import BenchSize
-
-    count = asked // element
-    if test in _WHOLE:
-        size = count * element
-        return BenchSize(
-            asked_bytes=asked,
-            size_bytes=size,
-            count=count,
-            input_bytes=size,
-            record_bytes=size,
-        )
-    # What a rank has of it begins where a vector does.
-    count = count // nranks // (vector := max(1, _VECTOR_BYTES // element)) * vector
-    share = count * element
-    op = _PROGRAMS[test].op
-    gathers = op in (CollectiveOp.ALL_GATHER, CollectiveOp.GATHER)
-    input_bytes = share if gathers else share * nranks
-    whole = nccl_size_bytes(op, input_bytes=input_bytes, nranks=nranks)
-    return BenchSize(
-        asked_bytes=asked,
-        size_bytes=share * (nranks - 1) if test == "hypercube_perf" else whole,
-        count=count,
-        input_bytes=input_bytes,
-        record_bytes=whole,
-    )
 
 
 def _test(
@@ -448,7 +387,7 @@ def _test(
     factor = (
         1.0
         if name == "hypercube_perf"
-        else float(bus_factor(_PROGRAMS[name].op, nranks=nranks))
+        else float(bus_factor(PROGRAMS[name].op, nranks=nranks))
     )
     return BenchTest(
         name=name,

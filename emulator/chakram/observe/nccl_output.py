@@ -32,7 +32,7 @@ from chakram.results.readers.nccl_tests import TESTS
 from chakram.results.run_records import CollectiveKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.observe.run_results import RunResults
     from chakram.results.run_records import CollectiveRecord
@@ -45,14 +45,17 @@ __all__ = [
     "BenchSize",
     "BenchTest",
     "average_busbw",
+    "closing",
+    "cycle_lines",
     "document",
     "documents_of",
     "measured_rows",
-    "table",
+    "opening",
 ]
 
-AVERAGE, LAST = 1, 3
-"""What ``-a`` says: the mean over the ranks, or until the last one is done."""
+FIRST, AVERAGE, LEAST, LAST = range(4)
+"""What ``-a`` says: of rank 0, the mean over the ranks, of the fastest rank, or until
+the last one is done."""
 
 DEVICE = "port of chakram, no NVIDIA device"
 """What stands for a GPU: one tool counts the ranks by lines that say NVIDIA."""
@@ -98,8 +101,9 @@ class BenchTest:
         datatype: Name of the type of elements.
         redop: What is done with elements.
         root: None where there is none.
-        average: ``AVERAGE`` or ``LAST``.
+        average: ``FIRST``, ``AVERAGE``, ``LEAST`` or ``LAST``.
         per_iteration: Whether times of iterations are printed.
+        timestamps: Whether rows end with the time at which they are printed.
         skip: Leading iterations that are left out of those.
         least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s, None if it is not set.
         config: What nccl-tests prints of its options, by its JSON keys.
@@ -115,6 +119,7 @@ class BenchTest:
     root: int | None
     average: int
     per_iteration: bool
+    timestamps: bool
     skip: int
     least_busbw: float | None
     config: dict[str, Any]
@@ -172,6 +177,7 @@ def measured_rows(
     looked = results.manifest.verification.get("every", 0) != 0
     moved = _net_bytes(results)
     bounds = results.bounds()
+    by_rank = _rank_times(results) if test.average in (FIRST, LEAST) else {}
     found = []
     for cycle in range(cycles):
         chosen = set(iterations[cycle * each : (cycle + 1) * each])
@@ -191,9 +197,46 @@ def measured_rows(
                     bounds=bounds,
                     looked=looked,
                     net_bytes=moved.get(size.record_bytes),
+                    by_rank={
+                        rank: own
+                        for rank, times in by_rank.get(size.record_bytes, {}).items()
+                        if (own := [ns for at, ns in times if at in chosen])
+                    },
                 )
             )
         found.append(rows)
+    return found
+
+
+def _rank_times(
+    results: RunResults,
+) -> dict[int, dict[int, list[tuple[int, float]]]]:
+    """Return by S and rank in which iteration it took how long, in ns.
+
+    A rank has begun when the first of its operations has, and is done when all are: a
+    message of sendrecv is one of two.
+    """
+    size_of = {
+        (record.identity.key.group, record.identity.key.k): record.identity.size_bytes
+        for record in results.collectives()
+        if record.identity.op is not CollectiveOp.BARRIER
+    }
+    names = ["iteration", "rank", "group", "k", "start_ns", "end_ns"]
+    table = results.table("operations", *names, "measured")
+    spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+    columns = (table[name].to_pylist() for name in (*names, "measured"))
+    for iteration, rank, group, k, start, end, measured in zip(*columns, strict=True):
+        size_bytes = size_of.get((group, k))
+        if measured and size_bytes is not None:
+            key = size_bytes, rank, iteration, k
+            first, last = spans.get(key, (start, end))
+            spans[key] = min(first, start), max(last, end)
+    found: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for (size_bytes, rank, iteration, _), (first, last) in spans.items():
+        took_ns = (last - first) / results.manifest.dilation
+        found[size_bytes][rank].append((iteration, took_ns))
     return found
 
 
@@ -206,6 +249,7 @@ def _row(
     bounds: Any,
     looked: bool,
     net_bytes: float | None,
+    by_rank: Mapping[int, Sequence[float]],
 ) -> BenchRow:
     if not groups or not size.input_bytes:
         return BenchRow(
@@ -228,9 +272,20 @@ def _row(
         if bounds.get(each.identity.key)  # a burst of a lab may need no time
     ]
     of_bound = [sum(column) for column in zip(*known, strict=True)] if known else None
+    match test.average:
+        case 0 | 2 if not by_rank:
+            time_ns = 0.0
+        case 0:
+            time_ns = fmean(by_rank[min(by_rank)])
+        case 2:
+            time_ns = min(map(fmean, by_rank.values()))
+        case 3:
+            time_ns = fmean(times_ns or [0.0])
+        case _:
+            time_ns = fmean(means)
     return BenchRow(
         size=size,
-        time_ns=fmean(times_ns or [0.0]) if test.average == LAST else fmean(means),
+        time_ns=time_ns,
         times_ns=times_ns,
         wrong=sum(each.wrong for each in every) if looked else None,
         bound_ns=of_bound[0] / len(known) / dilation if of_bound else None,
@@ -298,16 +353,10 @@ def float_text(value: float, width: int) -> str:
     return f"{value:{width}.1e}"
 
 
-def table(
-    test: BenchTest,
-    cycles: Sequence[Sequence[BenchRow]],
-    *,
-    banners: Sequence[str],
-    notes: Sequence[str],
-    version: str,
-    directory: str,
+def opening(
+    test: BenchTest, *, banners: Sequence[str], notes: Sequence[str], version: str
 ) -> list[str]:
-    """Return the lines that nccl-tests would print, and ours."""
+    """Return the lines that nccl-tests would print first, and ours."""
     config = test.config
     factor = "step_factor" in config
     step = config["step_factor" if factor else "step_bytes"]
@@ -326,31 +375,43 @@ def table(
         "# Using devices",
         *(
             f"#  Rank {rank:2d} Group  0 Pid {0:6d} on {host:>10} device {0:2d} "
-            f"[0000:00:00] {what}"
+            f"[0000:00:00] {what}".rstrip()
             for rank, (host, what) in enumerate(test.devices)
         ),
     ]
-    for rows in cycles:
-        lines += _cycle(test, rows)
+    return lines
+
+
+def closing(
+    test: BenchTest,
+    cycles: Sequence[Sequence[BenchRow]],
+    *,
+    notes: Sequence[str],
+    directory: str,
+) -> list[str]:
+    """Return the lines that nccl-tests would print last, and ours before them."""
     every = [row for rows in cycles for row in rows]
     wrong = sum(row.wrong or 0 for row in every)
     average = average_busbw(every, test)
     verdict = ""
     if test.least_busbw is not None:
         verdict = "OK" if _passes(average, test) else "FAILED"
-    lines += [
+    return [
         f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",
         f"# {'Avg bus bandwidth':<20} : {average:g} {verdict}",
         "#",
         *_network(test, cycles),
         "#",
+        *(f"# {note}" for note in notes),
         f"# Run directory: {directory}",
         f"# Collective test concluded: {test.name}",
     ]
-    return [line.rstrip() if line.startswith("#  Rank") else line for line in lines]
 
 
-def _cycle(test: BenchTest, rows: Sequence[BenchRow]) -> list[str]:
+def cycle_lines(
+    test: BenchTest, rows: Sequence[BenchRow], *, printed: str
+) -> list[str]:
+    """Return the table of one cycle; *printed* is the time at which."""
     headings, units, widths = list(_BLOCK_HEADINGS), list(_BLOCK_UNITS), [7, 6, 6, 6]
     if test.per_iteration:
         headings += _ITERATION_HEADINGS
@@ -375,6 +436,8 @@ def _cycle(test: BenchTest, rows: Sequence[BenchRow]) -> list[str]:
         f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}  "
         f"{line(units * 2)}",
     ]
+    if test.timestamps:
+        lines[2] += f"  {'timestamp':>{len(printed)}}"
     for row in rows:
         root = -1 if test.root is None else test.root
         cells = [
@@ -392,6 +455,7 @@ def _cycle(test: BenchTest, rows: Sequence[BenchRow]) -> list[str]:
         lines.append(
             f"{row.size.size_bytes:12d}  {row.size.count:12d}  {test.datatype:>8}  "
             f"{test.redop:>6}  {root:6d}  {line(cells * 2)}"
+            + (f"  {printed}" if test.timestamps else "")
         )
     return lines
 
@@ -569,6 +633,7 @@ def documents_of(
             root=by_size[sizes[0].size_bytes][0].identity.root,
             average=LAST,
             per_iteration=True,
+            timestamps=False,
             skip=0,
             least_busbw=None,
             config={
@@ -601,6 +666,7 @@ def documents_of(
                 bounds=bounds,
                 looked=looked,
                 net_bytes=None,
+                by_rank={},
             )
             for size in sizes
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup
@@ -16,9 +17,10 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.synth.program import RankSynthesizer, Roofline, Synthesis, both
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
+    from chakram.collectives.splits import Matrix
     from chakram.synth.program import After
     from chakram.synth.settings.patterns import CollectivesTrace
     from chakram.trace.graph import TraceGraph
@@ -148,11 +150,18 @@ def _add_repeat(
     return tuple(done) or after
 
 
-def synthesize_collectives(trace: CollectivesTrace) -> Synthesis:
+def synthesize_collectives(
+    trace: CollectivesTrace,
+    splits: Mapping[int, Sequence[Matrix]] = MappingProxyType({}),
+) -> Synthesis:
     """Return streams of collectives that run beside one another.
 
     Every stream has groups of its own, so that nothing but the fabric makes one wait
     for another.
+
+    Args:
+        trace: What it says of them.
+        splits: By number of a stream, what its all-to-alls carry, in turn.
     """
     groups: list[ProcessGroup] = []
     purposes: dict[str, str] = {}
@@ -187,7 +196,17 @@ def synthesize_collectives(trace: CollectivesTrace) -> Synthesis:
                         input_bytes=0,
                     )
                 op = CollectiveOp(stream.op)
-                if op is CollectiveOp.SEND_RECV:
+                if number in splits:
+                    matrix = splits[number][index % len(splits[number])]
+                    own = group.ranks.index(rank)
+                    last = program.uneven_all_to_all(
+                        name,
+                        last,
+                        group=group.name,
+                        sent=matrix[own],
+                        received=tuple(row[own] for row in matrix),
+                    )
+                elif op is CollectiveOp.SEND_RECV:
                     last = _to_the_next(program, name, last, group, size_bytes)
                 else:
                     last = program.collective(

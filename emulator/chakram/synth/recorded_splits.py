@@ -13,7 +13,7 @@ Four forms, told apart by what is at the path:
   the way back, which is the transposed of the way there, does not count again, nor
   does backward where it mirrors forward.
 * any other file: the matrix of alltoallv of nccl-tests, a row per source, bytes,
-  separated by white space.
+  separated by white space; of a larger matrix, the part of the first ranks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
     elif path.suffix == ".csv":
         dispatches, unit_bytes = _from_csv(text, str(path)), token_bytes
     else:
-        dispatches, unit_bytes = [_rows(text.splitlines(), str(path))], 1
+        rows = _rows(text.splitlines(), str(path))
+        if len(rows) > nranks and all(len(row) >= len(rows) for row in rows):
+            # Like nccl-tests: of the matrix of a larger group, its first ranks.
+            rows = [row[:nranks] for row in rows[:nranks]]
+        dispatches, unit_bytes = [rows], 1
     if not dispatches:
         raise TraceError(str(path), "has no dispatch", "is it empty?")
     return tuple(

@@ -70,7 +70,18 @@ def synthesize(trace: SynthTrace) -> Synthesis:
         case KvCacheTrace():
             return synthesize_kv_cache(trace)
         case CollectivesTrace():
-            return synthesize_collectives(trace)
+            return synthesize_collectives(
+                trace,
+                {
+                    number: read_splits(
+                        stream.splits,
+                        nranks=stream.members or trace.ranks,
+                        token_bytes=1,
+                    )
+                    for number, stream in enumerate(trace.streams)
+                    if stream.splits is not None
+                },
+            )
         case _:
             return synthesize_pattern(_pattern(trace))
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from chakram.cli import main
+from chakram.controller import virtual_time
+from chakram.controller.virtual_time import simulate_experiment
+from chakram.errors import RunInterrupted
 from chakram.observe.nccl_output import float_text
 from chakram.results.readers.nccl_tests import read_nccl_json, read_nccl_text
+
+if TYPE_CHECKING:
+    from chakram.controller.outcome import RunOutcome
+    from chakram.controller.request import RunRequest
 
 EXPERIMENT = """\
 version: 1
@@ -227,12 +234,85 @@ def test_options_mean_what_they_mean_in_nccl_tests(bench: Any) -> None:
     assert float(rows[1][5]) > 0
 
 
-def test_the_time_of_the_last_rank_is_not_less_than_the_mean(bench: Any) -> None:
-    times = [
-        float(data_rows(bench("broadcast_perf", "-n", "2", "-a", how)[1])[0][5])
-        for how in "13"
+@pytest.mark.parametrize("test", ["broadcast_perf", "sendrecv_perf"])
+def test_times_are_those_of_the_ranks_that_are_asked_for(bench: Any, test: str) -> None:
+    first, mean, least, last = (
+        float(data_rows(bench(test, "-n", "2", "-r", "1", "-a", how)[1])[0][5])
+        for how in "0123"
+    )
+    assert 0 < least <= mean <= last
+    assert least <= first <= last
+    if test == "broadcast_perf":
+        # The root has sent long before the last rank has everything.
+        assert least < mean < last
+    else:
+        assert first == pytest.approx(mean, rel=0.01)
+
+
+def test_rows_end_with_their_time_if_asked(bench: Any) -> None:
+    _, text, told = bench("all_reduce_perf", "-n", "1", "-S", "1")
+    assert "ignored" not in told
+    (row,) = [line for line in text.splitlines() if not line.startswith("#")]
+    assert re.search(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", row)
+    assert re.search(r" timestamp$", text, re.MULTILINE)
+
+
+def test_an_uneven_all_to_all_takes_its_sizes_from_a_matrix(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Of a larger group, of which the first four ranks count.
+    matrix = [
+        [0, 300, 100, 0, 9],
+        [600, 0, 0, 100, 9],
+        [100, 0, 0, 300, 9],
+        [0, 0, 300, 0, 9],
+        [9] * 5,
     ]
-    assert times[0] < times[1]
+    text = "\n".join(" ".join(str(1024 * each) for each in row) for row in matrix)
+    (tmp_path / "matrix.txt").write_text(f"{text}\n")
+    monkeypatch.setenv("ALLTOALLV_MATRIX_FILE", "matrix.txt")
+    code, text, _ = bench(
+        "alltoallv_perf", "-b", "1M", "-e", "1M", "-n", "2", "-a", "3",
+        "--set", "simulation.level=packet",
+    )  # fmt: skip
+    assert code == 0
+    (row,) = data_rows(text)
+    # S: what the busiest rank sends or gets; count: a rank's equal part of that.
+    assert row[:4] == [
+        str(700 * 1024),
+        str(700 * 1024 // 4 // 4),
+        "float",
+        "none",
+    ]
+    time_us, algbw, busbw = map(float, row[5:8])
+    assert algbw == pytest.approx(700 * 1024 / time_us / 1e3, rel=0.01)
+    assert busbw == pytest.approx(0.75 * algbw, rel=0.01)
+    # Its port has to carry that.
+    assert 700 * 1024 / RATE / 1e3 < time_us < 1.3 * 700 * 1024 / RATE / 1e3
+    assert bench("alltoallv_perf", "-b", "1K", "-e", "1K")[0] == 2
+    (tmp_path / "matrix.txt").write_text("1 2\n3 4\n")
+    code, _, told = bench("alltoallv_perf", "-b", "1K", "-e", "1K")
+    assert code != 0
+    assert "has 2 sources, and a group has 4 ranks" in told
+
+
+def test_cycles_go_on_until_they_are_interrupted(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = iter([False, False, True])
+
+    def simulate(request: RunRequest) -> RunOutcome:
+        if next(ended):
+            raise RunInterrupted("run", "was interrupted", None)
+        return simulate_experiment(request)
+
+    monkeypatch.setattr(virtual_time, "simulate_experiment", simulate)
+    code, text, _ = bench("all_reduce_perf", "-n", "1", "-N", "0", "-J", "all.json")
+    assert code == 130
+    assert len(data_rows(text)) == 2
+    assert text.count("out-of-place") == 2
+    assert text.count("# Avg bus bandwidth") == 1
+    assert len(json.loads(Path("all.json").read_text())["results"]) == 2
 
 
 def test_the_least_bandwidth_is_demanded(
@@ -263,11 +343,11 @@ def test_the_least_bandwidth_is_demanded(
         (["all_reduce_perf", "-b", "0", "-e", "1M", "-f", "2"], "would never grow"),
         (["all_reduce_perf", "-b", "1", "-e", "1M", "-i", "1"], "more than 1000 sizes"),
         (["all_reduce_perf", "-b", "8Q"], "-b 8Q: '8Q' has an unknown unit 'Q'"),
-        (["all_reduce_perf", "-a", "0"], "times are not kept for each rank"),
         (["all_reduce_perf", "-d", "all"], "-d all: is not one type"),
         (["all_reduce_perf", "-o", "all"], "-o all: is not one reduction"),
         (["broadcast_perf", "-r", "4"], "-r 4: there are 4 ranks"),
-        (["all_reduce_perf", "-N", "0"], "would never end"),
+        (["alltoallv_perf", "-b", "1M", "-e", "2M"], "are several sizes"),
+        (["alltoallv_perf", "-b", "1M", "-e", "1M"], "ALLTOALLV_MATRIX_FILE=FILE"),
         (["all_reduce_perf", "-n", "99999999"], "iterations are too many"),
         (["alltoall_perf", "-b", "8", "-e", "8"], "less than an element of each"),
         (["all_reduce_perf", "--algorithm", "rong"], "rong"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from chakram.settings.quantities import Model, Size, Time, Whole
+from chakram.settings.quantities import FilePath, Model, Size, Time, Whole
 from chakram.synth.settings.base import (
     MAX_MESSAGES,
     MAX_RANKS,
@@ -210,6 +210,9 @@ class StreamSettings(Model):
         default=(), alias="sizes", max_length=1000, examples=[["1MiB", "2MiB"]]
     )
     """Several sizes instead, one after the other."""
+    splits: FilePath | None = None
+    """Of all_to_all: file of recorded splits, e.g. the matrix of nccl-tests' alltoallv,
+    instead of sizes: bytes from every rank of a group to every other."""
     count: Count = 10
     """How many, of each size."""
     root: _Rank = 0
@@ -270,6 +273,14 @@ class CollectivesTrace(RanksTrace):
         for number, stream in enumerate(self.streams):
             members = stream.members or self.ranks
             span = members * stream.stride
+            if stream.splits is not None and (
+                stream.op != "all_to_all" or stream.sizes_bytes
+            ):
+                yield SynthProblem(
+                    "streams",
+                    f"stream {number}: splits are the sizes of an all_to_all",
+                    "op: all_to_all, without sizes",
+                )
             if stream.root >= members:
                 yield SynthProblem(
                     "streams",
