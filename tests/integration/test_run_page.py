@@ -40,6 +40,12 @@ SECTIONS = (
     *("Timeline of ranks", "Slowest flows", "Measured against simulated", "Faults"),
     *("Anomalies", "Comparability", "Raw files"),
 )
+SMALL = {
+    "jobs[0].trace.all_to_all": "256KiB",
+    "jobs[0].trace.all_reduce": "512KiB",
+    "jobs[0].trace.dense": "256KiB",
+    "iterations.measured": "2",
+}
 MARKS = re.compile(r"<(path|rect|circle|image|line|polyline)\b")
 
 
@@ -49,10 +55,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
     return chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
         set={
-            "jobs[0].trace.all_to_all": "256KiB",
-            "jobs[0].trace.all_reduce": "512KiB",
-            "jobs[0].trace.dense": "256KiB",
-            "iterations.measured": "2",
+            **SMALL,
             "fabric.links.host.ecn": "{kmin: 20KiB, kmax: 60KiB, pmax: 0.5}",
             "transport.congestion_control": "dcqcn",
         },
@@ -183,6 +186,37 @@ def test_a_run_without_records_of_causes_says_so(
     assert "from a rank&#39;s first message posted" in page
 
 
+def test_source_ports_are_proposed_that_balance_the_uplinks(
+    simulated: RunResults, page: str, tmp_path: Path
+) -> None:
+    found = re.search(r"transport: \{source_ports: (\[[0-9, ]+\])\}", page)
+    assert found
+    said = re.search(r"MMR up ([\d.]+) now, ([\d.]+) then; down", page)
+    assert said
+    now, then = map(float, said.groups())
+    # What was sent again is in what was counted, and in no plan.
+    assert now == pytest.approx(balance(simulated), rel=0.02)
+    # Of five flows that leave a leaf, four are larger than the fifth: 2 and 3 of them.
+    assert 1 <= then < now - 0.1
+    again = chakram.simulate(
+        REPO_ROOT / "configs/quickstart.yaml",
+        set={**SMALL, "transport.source_ports": found[1]},
+        runs=tmp_path / "runs",
+    )
+    assert balance(again) == pytest.approx(then, rel=0.02)
+    page = written(again, out=tmp_path / "again.html")
+    assert "no others are better; single flows are as large as that" in page
+
+
+def balance(run: RunResults) -> float:
+    """Return the bytes of the busiest uplink away from hosts over their mean."""
+    links = run.summary().links
+    up = [
+        each.bytes for each in links if each.kind == "uplink" and each.direction == "up"
+    ]
+    return max(up) * len(up) / sum(up)
+
+
 def test_files_are_listed_with_their_digests(simulated: RunResults, page: str) -> None:
     import hashlib
 
@@ -196,13 +230,7 @@ def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> N
     require_chromium()
     other = chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        set={
-            "jobs[0].trace.all_to_all": "256KiB",
-            "jobs[0].trace.all_reduce": "512KiB",
-            "jobs[0].trace.dense": "256KiB",
-            "iterations.measured": "2",
-            "fabric.links.uplink.rate": "125Mbit",
-        },
+        set={**SMALL, "fabric.links.uplink.rate": "125Mbit"},
         runs=tmp_path / "runs",
     )
     page = written(simulated, str(other.path), out=tmp_path / "page.html")

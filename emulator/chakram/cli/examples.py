@@ -76,6 +76,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram report runs/20260131T101500Z-quickstart",
         "chakram report runs/A runs/B --out a-against-b.html",
         "chakram report runs/A --bmwg --figures figures --force",
+        "chakram report sweeps/algorithms --out sweep.html",
     ),
     "timeline": ("chakram timeline runs/20260131T101500Z-quickstart",),
     "export": (
@@ -185,6 +186,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fabric up": ("chakram fabric up configs/quickstart.yaml --lab lab1",),
     "fabric show": (
         "chakram fabric show configs/fat-tree.yaml",
+        "chakram fabric show configs/fat-tree.yaml --out fat-tree.html",
         "chakram fabric show configs/fat-tree.yaml --infragraph > fat-tree.infra.yaml",
     ),
     "fabric convert": ("chakram fabric convert fat-tree.infra.yaml",),

@@ -18,8 +18,10 @@ from chakram.errors import ConfigError, NoLab
 from chakram.units import format_rate, format_time
 
 if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
     from chakram.fabric.description import LabState
     from chakram.fabric.lab import LabStatus
+    from chakram.fabric.topology import Topology
 
 __all__ = ["app"]
 
@@ -67,12 +69,23 @@ def show(
     as_infragraph: Annotated[
         bool, typer.Option("--infragraph", help="Write it as an InfraGraph document.")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw it: .html needs no network; .svg and .png need Chromium.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file of that name.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show hosts, switches and links of an experiment."""
+    """Draw hosts, switches and links of an experiment, and list them."""
     import yaml
 
     from chakram.config.experiment import load_experiment
+    from chakram.fabric.drawing import terminal_lines
     from chakram.fabric.infragraph import to_infragraph
 
     settings = load_experiment(experiment)
@@ -83,6 +96,8 @@ def show(
             "is missing",
             "describe the fabric under test: topology and links",
         )
+    if out is not None:
+        _draw(topology, settings, out, force=force)
     if as_infragraph:
         document = to_infragraph(topology, settings.name)
         print(
@@ -109,10 +124,18 @@ def show(
                 "hosts": list(topology.hosts),
                 "switches": list(topology.switches),
                 "links": links,
+                "written": None if out is None else str(out),
             },
         )
         return
     print(settings.written.fabric.describe())
+    if out is not None:
+        print(f"wrote {out}")
+        return
+    print()
+    for line in terminal_lines(topology, width=Console().width, lines=_has_braille()):
+        print(line)
+    print()
     table = Table("link", "from", "to", "rate", "delay")
     for link in topology.links:
         table.add_row(
@@ -123,6 +146,40 @@ def show(
             format_time(link.delay_ns),
         )
     Console().print(table)
+
+
+def _has_braille() -> bool:
+    """Tell whether lines can be printed: terminals may know no more than ASCII."""
+    try:
+        "\u28ff".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -> None:
+    from chakram.chakra.write.new_file import new_file, refuse_existing
+    from chakram.observe.report.figures import drawn_figures
+    from chakram.observe.report.topology_page import fabric_page
+
+    kind = out.suffix.removeprefix(".")
+    if kind not in ("html", "svg", "png"):
+        raise ConfigError(
+            f"--out {out}", "says no form that is known", ".html, .svg or .png"
+        )
+    refuse_existing(out, force=force)
+    description = settings.written.fabric.describe()
+    page = fabric_page(topology, name=settings.name, description=description)
+    drawn = page.encode()
+    if kind != "html":
+        figures = drawn_figures(page)
+        if not figures:
+            raise ConfigError(
+                f"--out {out}", "has more links than can be seen", "--out FILE.html"
+            )
+        drawn = figures["topology"][kind]
+    with new_file(out, force=force) as file:
+        file.write(drawn)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``chakram report`` and ``chakram timeline``: runs as pages, and for Perfetto."""
+"""``chakram report``, ``chakram timeline``: runs as pages, and for Perfetto."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def report(
     directories: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Run directory; several are put side by side."
+            metavar="RUN...",
+            help="Run directory, or several, side by side; or the folder of a sweep.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file.")] = Path("report.html"),
@@ -38,24 +39,32 @@ def report(
     force: _Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a run as one HTML file that needs no network."""
+    """Write a run, or a sweep, as one HTML file that needs no network."""
     from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.observe.report.bmwg_page import bmwg_page
     from chakram.observe.report.compare_page import MOST_RUNS, compare_page
     from chakram.observe.report.figures import export_figures
     from chakram.observe.report.run_page import run_page
+    from chakram.observe.report.suite_page import suite_page
     from chakram.observe.run_results import open_run
+    from chakram.observe.sweep_folder import is_sweep
 
-    if bmwg and len(directories) > 1:
+    sweeps = [each for each in directories if is_sweep(each)]
+    if bmwg and (len(directories) > 1 or sweeps):
         raise typer.BadParameter("--bmwg is of one run")
+    if sweeps and len(directories) > 1:
+        raise typer.BadParameter(f"{sweeps[0]} is a sweep: it has a page of its own")
     if len(directories) > MOST_RUNS:
         raise typer.BadParameter(f"{MOST_RUNS} runs at most stand side by side")
     refuse_existing(out, force=force)
-    runs = [open_run(directory) for directory in directories]
-    if len(runs) > 1:
-        page = compare_page(runs)
+    if sweeps:
+        page = suite_page(directories[0], out)
     else:
-        page = bmwg_page(runs[0]) if bmwg else run_page(runs[0])
+        runs = [open_run(directory) for directory in directories]
+        if len(runs) > 1:
+            page = compare_page(runs)
+        else:
+            page = bmwg_page(runs[0]) if bmwg else run_page(runs[0])
     with new_file(out, force=force) as file:
         file.write(page.encode())
     drawn = [] if figures is None else export_figures(page, figures)

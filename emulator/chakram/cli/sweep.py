@@ -14,7 +14,7 @@ from chakram.errors import ConfigError, RunFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.controller.sweep import CellRun, Outcome
+    from chakram.observe.sweep_folder import CellRun, Outcome
     from chakram.observe.sweep_tables import CellResult
 
 __all__ = ["sweep"]
@@ -59,7 +59,13 @@ def sweep(
     The exit code is 4 if a cell failed; the same command tries those again.
     """
     from chakram.config.suite import load_suite
-    from chakram.controller.sweep import cell_runs, collect, run_cells, shard
+    from chakram.controller.sweep import run_cells, shard
+    from chakram.observe.sweep_folder import (
+        cell_runs,
+        collect,
+        keep_outcome,
+        write_sweep,
+    )
     from chakram.observe.sweep_tables import cell_results, rows, write_rows
 
     plan = load_suite(suite)
@@ -70,6 +76,7 @@ def sweep(
         _list(chosen, as_json=as_json)
         return
     failed: list[tuple[CellRun, str]] = []
+    write_sweep(folder, plan, runs)
     if not merge:
         done, left = collect(chosen, [folder])
         if done and left and not as_json:
@@ -110,8 +117,11 @@ def sweep(
                 f"{folder}; when all shards are done: chakram sweep {suite} --merge ..."
             )
     else:
-        results = cell_results(plan, outcomes)
-        paths = write_rows(folder, rows(plan, outcomes)) if outcomes else []
+        results = cell_results(plan.cells, outcomes)
+        paths = write_rows(folder, rows(plan.cells, outcomes)) if outcomes else []
+        # What was merged is a sweep like any other, e.g. for `chakram report`.
+        for run in runs if merge else ():
+            keep_outcome(folder, run, outcomes[run.number, run.repetition])
         if as_json:
             _document(plan.suite.name, folder, results, paths, missing, failed)
         else:

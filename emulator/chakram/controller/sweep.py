@@ -1,80 +1,33 @@
-"""Runs the cells of a suite, each once per repetition, and keeps what they gave.
-
-A folder holds a sweep: ``cells/NUMBER-REPETITION.json`` is the result of a cell, with
-the digest of what it was made of, so that a sweep goes on where it was cut; ``runs``
-its run directories.  Results hold nothing of when or where a cell ran, so that tables
-are the same however cells were spread over processes and machines.
-"""
+"""Runs the cells of a suite, each once per repetition, and keeps what they gave."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import multiprocessing
-import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from chakram.config.experiment import load_experiment
 from chakram.controller.observer import Silent
 from chakram.controller.request import RunRequest
 from chakram.controller.shell import run_experiment
 from chakram.controller.virtual_time import simulate_experiment
-from chakram.errors import ChakramError, ConfigError, RunDirectoryError, RunFailed
+from chakram.errors import ChakramError, ConfigError, RunFailed
 from chakram.fabric import lab as labs
 from chakram.observe.document import summary_document
+from chakram.observe.sweep_folder import COMPLETE, keep_outcome, kept_outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from chakram.config.experiment import Experiment
-    from chakram.config.suite import Plan
+    from chakram.observe.sweep_folder import CellRun, Outcome
 
-__all__ = ["COMPLETE", "CellRun", "Outcome", "collect", "run_cells", "shard"]
-
-COMPLETE = "complete"
-
-Outcome = dict[str, Any]
-"""What a cell gave, as plain data: see ``run_cell``."""
-
-
-class CellRun(NamedTuple):
-    """All that a process needs to run a cell."""
-
-    number: int
-    repetition: int
-    name: str
-    world: str
-    base: str
-    overrides: tuple[tuple[str, str], ...]
-    digest: str
-    runs: str
-    lab: str | None = None
-
-
-def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
-    """Return what is to be run, in its order."""
-    runs = []
-    for cell, repetition in plan.turns():
-        overrides = dict(cell.overrides)
-        if cell.world == "simulate":
-            overrides["seed"] = str(cell.seed + repetition)
-        runs.append(
-            CellRun(
-                number=cell.number,
-                repetition=repetition,
-                name=cell.name,
-                world=cell.world,
-                base=str(plan.base.resolve()),
-                overrides=tuple(overrides.items()),
-                digest=plan.digest(cell, repetition),
-                runs=str(folder / "runs" / f"{cell.number:04d}"),
-            )
-        )
-    return runs
+__all__ = ["run_cells", "shard"]
 
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
@@ -140,10 +93,10 @@ def run_cells(
     Raises:
         RunFailed: If a process was killed, or the user ended it.
     """
-    left = [run for run in runs if _kept(folder, run) is None]
+    left = [run for run in runs if kept_outcome(folder, run) is None]
 
     def keep(run: CellRun, outcome: Outcome) -> None:
-        _keep(folder, run, outcome)
+        keep_outcome(folder, run, outcome)
         tell(run, outcome)
         if outcome.pop("interrupted", False):
             raise RunFailed("sweep", "was interrupted", "the same command goes on")
@@ -241,51 +194,3 @@ def _standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
         yield
     finally:
         asyncio.run(labs.down(lab))
-
-
-def _path(folder: Path, run: CellRun) -> Path:
-    return folder / "cells" / f"{run.number:04d}-{run.repetition}.json"
-
-
-def _kept(folder: Path, run: CellRun) -> Outcome | None:
-    """Return the result of a cell, None where there is none that is its own."""
-    try:
-        outcome = json.loads(_path(folder, run).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if (
-        isinstance(outcome, dict)
-        and outcome.get("digest") == run.digest
-        and outcome.get("status") == COMPLETE
-        and isinstance(outcome.get("document"), dict)
-    ):
-        return outcome
-    return None
-
-
-def _keep(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None:
-    path = _path(folder, run)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(outcome), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RunDirectoryError(
-            str(path), f"cannot be written: {error.strerror}"
-        ) from error
-
-
-def collect(
-    runs: Sequence[CellRun], folders: Sequence[Path]
-) -> tuple[dict[tuple[int, int], Outcome], list[CellRun]]:
-    """Return the results by cell and repetition, and what has none yet."""
-    found: dict[tuple[int, int], Outcome] = {}
-    missing = []
-    for run in runs:
-        outcomes = [kept for folder in folders if (kept := _kept(folder, run))]
-        if outcomes:
-            found[run.number, run.repetition] = outcomes[0]
-        else:
-            missing.append(run)
-    return found, missing

@@ -24,6 +24,7 @@ from chakram.observe.rocev2 import (
 )
 from chakram.observe.run_lock import read_manifest_of_now
 from chakram.observe.tables import LINKS, RANKS, SCHEMAS
+from chakram.plan.plan import PortPlan
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.results.message_summary import (
     MessageTransport,
@@ -232,6 +233,13 @@ class RunResults:
             return port_metrics(
                 ends, self.table("queue_pairs"), self.table("ports"), ports=ports
             )
+
+    def ports(self) -> list[PortPlan]:
+        """Return the ports of ``plan.json``; none if the run never had a plan."""
+        with self._explained_plan() as plan:
+            return [
+                PortPlan(**port) for port in ([] if plan is None else plan["ports"])
+            ]
 
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
         """Return the ports of ``plan.json`` by number: all that queue pairs are at."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from chakram.config.suite import Cell, Plan
+    from chakram.config.suite import Cell
 
 __all__ = ["CellResult", "cell_results", "rows", "write_rows"]
 
@@ -58,11 +58,13 @@ _OF_RESULT = {
 """Columns of a row, and what they are called in a result."""
 
 
-def rows(plan: Plan, outcomes: Mapping[tuple[int, int], Any]) -> list[dict[str, Any]]:
+def rows(
+    cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
+) -> list[dict[str, Any]]:
     """Return all rows, by cell and repetition."""
     found = []
     for (number, repetition), outcome in sorted(outcomes.items()):
-        cell, document = plan.cells[number], outcome["document"]
+        cell, document = cells[number], outcome["document"]
         iterations = {each["job"]: each for each in document["iterations"]}
         for result in document["results"]:
             if result["collective"] == CollectiveOp.BARRIER:
@@ -146,18 +148,17 @@ class CellResult:
 
 
 def cell_results(
-    plan: Plan, outcomes: Mapping[tuple[int, int], Any]
+    cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
 ) -> list[CellResult]:
     """Return what every cell gave that has a result, in the order of the suite."""
     documents: dict[int, list[dict[str, Any]]] = {}
     for (number, _), outcome in sorted(outcomes.items()):
         documents.setdefault(number, []).append(outcome["document"])
     times = {
-        number: _iteration(plan.cells[number], found)
-        for number, found in documents.items()
+        number: _iteration(cells[number], found) for number, found in documents.items()
     }
     results = []
-    for cell in plan.cells:
+    for cell in cells:
         if cell.number not in documents:
             continue
         found = documents[cell.number]

@@ -26,7 +26,8 @@ from chakram.observe.report.run_rows import (
     report_rows,
     time_or_missing,
 )
-from chakram.observe.report.run_sections import clocks_text, device, topology_facts
+from chakram.observe.report.run_sections import clocks_text, device
+from chakram.observe.report.topology_page import topology_facts
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:

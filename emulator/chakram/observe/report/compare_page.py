@@ -102,6 +102,7 @@ def _table(
         rows=tuple(rows),
         left=1 + len(runs) if left is None else left,
         note=note,
+        observed="",
     )
 
 
@@ -294,6 +295,7 @@ def _collectives(
                 title=title,
                 header=tuple(header),
                 rows=tuple(cells),
+                observed="",
                 note="Mean times, bus bandwidths and their shares of the line rate. "
                 "Rows are joined by job, collective, ranks and size.",
             ).cut(_DIFFERENCES_SHOWN),

@@ -8,6 +8,7 @@ the same as people.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -89,9 +90,19 @@ def render_page(
         script=Markup(script),
         div=lambda plot: Markup(divs[names[id(plot.figure)]]),
         kind=lambda block: type(block).__name__,
+        letter=_letter,
         data=Markup(_for_script(document)),
     )
     return page
+
+
+def _letter(section: Section, block: Facts | Table, name: str) -> str:
+    """Return where the values of that name were observed, if that is not in it."""
+    if not name or re.search(r"\([a-z](, [a-z])*\)", name):
+        return ""
+    if block.observed is not None:
+        return block.observed
+    return section.observed.partition(",")[0]
 
 
 def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from chakram.fabric.kinds.kind import FabricKind
     from chakram.fabric.topology import Topology
     from chakram.observe.run_results import RunResults
     from chakram.results.causes import Why
@@ -210,15 +211,25 @@ class RunData:
         return (time_ns - self.origin_ns) / self.dilation
 
     @cached_property
-    def topology(self) -> Topology | str:
-        """Hosts, switches and links; or why they are not known."""
+    def fabric(self) -> FabricKind | str:
+        """The section of the experiment; or why it is not known."""
         section = self.manifest.experiment.get("fabric")
         if section is None:
             return "the run does not say what its fabric was"
+        try:
+            return TypeAdapter(Fabric).validate_python(section)
+        except ValidationError as error:
+            return f"this version cannot draw its fabric: {str(error).splitlines()[0]}"
+
+    @cached_property
+    def topology(self) -> Topology | str:
+        """Hosts, switches and links; or why they are not known."""
+        if isinstance(self.fabric, str):
+            return self.fabric
         nports = len({port.number for port in self._ports.values()}) or None
         try:
-            found = TypeAdapter(Fabric).validate_python(section).to_topology(nports)
-        except (ChakramError, ValidationError) as error:
+            found = self.fabric.to_topology(nports)
+        except ChakramError as error:
             return f"this version cannot draw its fabric: {str(error).splitlines()[0]}"
         return found or "the experiment does not tell the topology of the fabric"
 

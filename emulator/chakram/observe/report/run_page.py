@@ -19,6 +19,7 @@ from chakram.observe.report.page import Section, render_page
 from chakram.observe.report.run_data import OBSERVED, RunData
 from chakram.observe.report.run_rows import report_rows
 from chakram.observe.report.run_why import why_section
+from chakram.observe.report.topology_page import topology_facts
 from chakram.observe.why import why_document
 from chakram.units import about_size, format_rate
 
@@ -211,7 +212,7 @@ def comparability(data: RunData, rows: Sequence[ReportRow]) -> Section:
                     ("N", f"{len(data.summary.ranks)} ranks"),
                     ("placement", "; ".join(places) or MISSING),
                     ("B_acc", ", ".join(map(format_rate, rates)) or "no rate"),
-                    *measured.topology_facts(data.topology),
+                    *topology_facts(data.topology),
                     (
                         "collectives",
                         "; ".join(
@@ -255,10 +256,10 @@ def _traces(data: RunData) -> str:
     )
 
 
-def raw_files(folder: Path) -> Section:
-    """Return the files of the run directory with their digests."""
+def raw_files(folder: Path, files: Sequence[Path] | None = None) -> Section:
+    """Return files of a folder, all if not said which, with their digests."""
     rows = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(folder.rglob("*")) if files is None else files:
         if path.is_file() and path.suffix not in (".html", ".tmp"):
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Plots of runs: curves, heat maps, spans of time, parts of a whole, a topology.
+"""Plots of runs: curves, heat maps, spans of time, parts of a whole.
 
 Every plot has a name, by which it is exported and found on its page.
 """
@@ -13,7 +13,6 @@ from bokeh.models import (
     BasicTickFormatter,
     ColorBar,
     ColumnDataSource,
-    CustomJSTickFormatter,
     FactorRange,
     FixedTicker,
     HoverTool,
@@ -27,35 +26,29 @@ from bokeh.palettes import Category10, Viridis256
 from bokeh.plotting import figure
 
 from chakram.observe.report.plots import TICKS, set_ticks
-from chakram.units import about_size, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from chakram.fabric.topology import Topology
-
 __all__ = [
     "COLOURS",
+    "HALF",
+    "TOOLS",
+    "WHOLE",
     "Curve",
     "Spans",
     "curves",
     "heat_map",
     "parts",
     "spans",
-    "topology_plot",
 ]
 
 COLOURS: Final = Category10[10]
-_TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
+TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
 WHOLE, HALF = 1100, 540
 """Widths of figures: of the page, and of two beside each other."""
-
-HOSTS_DRAWN = 64
-"""Of more hosts one stands for all of a switch."""
-
-_LINKS_DRAWN = 6000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +121,7 @@ def curves(
         title=title,
         width=width,
         height=height,
-        tools=_TOOLS,
+        tools=TOOLS,
         toolbar_location="above",
         x_axis_type="log" if x_log else "linear",
         y_axis_type="log" if y_log else "linear",
@@ -279,7 +272,7 @@ def heat_map(
         title=title,
         width=WHOLE,
         height=height,
-        tools=_TOOLS,
+        tools=TOOLS,
         toolbar_location="above",
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
@@ -414,7 +407,7 @@ def parts(
         title=title,
         width=WHOLE if len(names) > 16 else HALF,
         height=340,
-        tools=_TOOLS,
+        tools=TOOLS,
         toolbar_location="above",
         x_range=FactorRange(*names),
         y_range=Range1d(0, 100),
@@ -453,135 +446,6 @@ def parts(
         below = above
     _legend_below(plot)
     return plot
-
-
-def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None:
-    """Return hosts, switches and links; None where there are too many to be seen.
-
-    Args:
-        topology: What is drawn; of many hosts one stands for all of its switch.
-        loads: Bytes of links, both directions; they colour them.
-    """
-    tiers: dict[str, int] = {}
-    waiting = list(dict.fromkeys(topology.switch_of(host) for host in topology.hosts))
-    tier = 1
-    while waiting:
-        tiers |= dict.fromkeys(waiting, tier)
-        waiting = list(
-            dict.fromkeys(
-                link.other_end(switch).node
-                for switch in waiting
-                for link in topology.links_of(switch)
-                if link.other_end(switch).node in topology.switches
-                and link.other_end(switch).node not in tiers
-            )
-        )
-        tier += 1
-    shown: dict[str, str] = {}  # by host, the node that stands for it
-    labels = {switch: switch for switch in topology.switches}
-    if len(topology.hosts) > HOSTS_DRAWN:
-        for switch in [switch for switch in tiers if tiers[switch] == 1]:
-            hosts = topology.hosts_of(switch)
-            shown |= dict.fromkeys(hosts, hosts[0])
-            labels[hosts[0]] = f"x{len(hosts)}"
-    else:
-        shown = {host: host for host in topology.hosts}
-        labels |= shown
-    tiers |= dict.fromkeys(shown.values(), 0)
-    places: dict[str, tuple[float, float]] = {}
-    for level in range(tier):
-        own = [node for node in labels if tiers.get(node) == level]
-        if level == 0:
-            own = list(dict.fromkeys(shown.values()))
-        for number, node in enumerate(own):
-            places[node] = ((number + 0.5) / len(own), level)
-    lines: dict[tuple[str, str], list[Any]] = {}
-    for link in topology.links:
-        a, b = (shown.get(end.node, end.node) for end in (link.a, link.b))
-        line = lines.setdefault((a, b), [0, 0, link.rate_bps, link.name])
-        line[0] += 1
-        line[1] += loads.get(link.name, 0)
-    if len(lines) > _LINKS_DRAWN or any(node not in places for node in labels):
-        return None
-    plot = figure(
-        name="topology",
-        title="Topology; colour: bytes of a link, both directions",
-        width=WHOLE,
-        height=120 + 110 * tier,
-        tools=_TOOLS,
-        toolbar_location="above",
-        x_range=Range1d(-0.02, 1.02),
-        y_range=Range1d(-0.5, tier - 0.5),
-    )
-    plot.axis.visible = False
-    plot.grid.visible = False
-    highest = max((line[1] / line[0] for line in lines.values()), default=0)
-    colours = LinearColorMapper(
-        palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
-    )
-    drawn = plot.multi_line(
-        xs="xs",
-        ys="ys",
-        line_width=2 if len(lines) < 200 else 1,
-        line_color={"field": "bytes", "transform": colours} if highest else "#889",
-        source=ColumnDataSource(
-            {
-                "xs": [[places[a][0], places[b][0]] for a, b in lines],
-                "ys": [[places[a][1], places[b][1]] for a, b in lines],
-                "bytes": [line[1] / line[0] for line in lines.values()],
-                "text": [_link_text(a, b, *line) for (a, b), line in lines.items()],
-            }
-        ),
-    )
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips="@text"))
-    crowd = max(sum(at[1] == level for at in places.values()) for level in range(tier))
-    nodes = ColumnDataSource(
-        {
-            "x": [at[0] for at in places.values()],
-            "y": [at[1] for at in places.values()],
-            "label": [labels[node] for node in places],
-            "colour": ["#f5f7fa" if tiers[node] else "#dce8f7" for node in places],
-            "offset": [-16 if tiers[node] else 16 for node in places],
-        }
-    )
-    boxes = plot.scatter(
-        x="x",
-        y="y",
-        marker="square",
-        size=16 if crowd <= 32 else 8,
-        fill_color="colour",
-        line_color="#345",
-        source=nodes,
-    )
-    plot.add_tools(HoverTool(renderers=[boxes], tooltips="@label"))
-    plot.text(
-        x="x",
-        y="y",
-        text="label",
-        y_offset="offset",
-        text_align="center",
-        text_baseline="middle",
-        text_font_size="11px" if crowd <= 24 else "8px",
-        source=nodes,
-    ).visible = crowd <= 40
-    if highest:
-        plot.add_layout(
-            ColorBar(
-                color_mapper=colours,
-                formatter=CustomJSTickFormatter(code=TICKS["bytes"]),
-                width=12,
-            ),
-            "right",
-        )
-    return plot
-
-
-def _link_text(
-    a: str, b: str, count: int, size_bytes: int, rate_bps: int | None, name: str
-) -> str:
-    rate = "no rate" if rate_bps is None else format_rate(rate_bps)
-    what = name if count == 1 else f"{count} links"
-    return f"{what} ({a} to {b}): {rate}, {about_size(size_bytes)}"
 
 
 def _label(what: str, unit: str) -> str:

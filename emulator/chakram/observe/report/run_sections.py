@@ -15,9 +15,9 @@ from chakram.observe.report.run_plots import (
     curves,
     parts,
     spans,
-    topology_plot,
 )
 from chakram.observe.report.run_rows import BUSBW_PERCENTS, time_or_missing
+from chakram.observe.report.topology_page import topology_facts, topology_plot
 from chakram.results.run_records import is_generator_bound
 from chakram.units import about_size, format_rate, format_time
 
@@ -43,7 +43,6 @@ __all__ = [
     "headline_rows",
     "rank_times",
     "top_collectives",
-    "topology_facts",
 ]
 
 _ROWS_SHOWN = 64
@@ -51,8 +50,9 @@ _RANKS_SHOWN = 64
 _BARS_SHOWN = 20_000
 
 HEADLINE = (
-    *("collective", "S", "S_fabric", "N", "algo_factor", "n", "mean time", "CV %"),
-    *("busbw GB/s", "busbw per accelerator", "% of line rate"),
+    *("collective", "S (f)", "S_fabric", "N (f)", "algo_factor (m)", "n", "mean time"),
+    "CV %",
+    *("busbw GB/s", "per accelerator", "% of rate"),
 )
 
 
@@ -100,34 +100,6 @@ def _topology_caption(data: RunData, topology: Topology, loads: dict[str, int]) 
     if len(topology.hosts) > _RANKS_SHOWN:
         counted += " One box stands for all hosts of a switch, xN for N."
     return counted
-
-
-def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
-    """Return size and oversubscription of a topology."""
-    if isinstance(topology, str):
-        return []
-    ratios = []
-    uplinks = topology.uplinks()
-    names = {link.name for link in uplinks}
-    for switch in dict.fromkeys(topology.switch_of(host) for host in topology.hosts):
-        own = topology.links_of(switch)
-        up = [link.rate_bps for link in own if link.name in names]
-        down = [link.rate_bps for link in own if link.name not in names]
-        if up and all(up) and all(down):
-            ratios.append(sum(filter(None, down)) / sum(filter(None, up)))
-    return [
-        (
-            "topology",
-            f"{len(topology.hosts)} hosts, {len(topology.switches)} switches, "
-            f"{len(uplinks)} links between switches",
-        ),
-        (
-            "oversubscription",
-            f"{max(ratios):.3g}:1 at the most loaded first switch"
-            if ratios
-            else "none: no links between switches with rates",
-        ),
-    ]
 
 
 def headline_rows(
@@ -182,8 +154,8 @@ def headline(data: RunData, rows: Sequence[ReportRow]) -> Section:
                 rows=headline_rows(rows, jobs=jobs),
                 note="S as in nccl-tests; S_fabric: payload that a rank's flows carry, "
                 "mean over its ranks; N: ranks; algo_factor: busbw over algbw; n: "
-                "collectives measured; CV: of their times; line rate: B_acc above, so "
-                "headers count as lost.",
+                "collectives measured; CV: of their times; per accelerator: busbw in "
+                "bits; % of rate: of the line rate, B_acc, so headers count as lost.",
             ).cut(_ROWS_SHOWN),
         ),
     )
@@ -392,9 +364,9 @@ def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
             Table(
                 title=title,
                 header=(
-                    *("collective", "size", "ranks", "mean time", "% of all"),
+                    *("collective", "size (f)", "ranks (f)", "mean time", "% of all"),
                     *("busbw GB/s", f"P{BUSBW_PERCENTS[0]:02}", "busbw alone (m)"),
-                    *("ratio", "bound (m)", "% of bound"),
+                    *("ratio (m)", "bound (m)", "% of bound (m)"),
                 ),
                 rows=tuple(cells),
                 note="The ten rows with the largest sum of times. Ratio: bus bandwidth "
@@ -589,8 +561,9 @@ def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Section:
         Table(
             title=title,
             header=(
-                *("collective", "size", "ranks", "measured", "simulated (m)"),
-                *("deviation %", "alone (m)", "% of alone", "bound (m)", "% of bound"),
+                *("collective", "size (f)", "ranks (f)", "measured", "simulated (m)"),
+                *("deviation % (m)", "alone (m)", "% of alone (m)", "bound (m)"),
+                "% of bound (m)",
             ),
             rows=tuple(cells),
             note="Deviation: measured over simulated, minus 1; where paths were drawn, "

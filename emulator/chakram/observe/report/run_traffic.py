@@ -19,6 +19,7 @@ from chakram.observe.report.columns import (
 from chakram.observe.report.page import Plot, Section
 from chakram.observe.report.run_data import TIME_BINS, NicTraffic
 from chakram.observe.report.run_plots import WHOLE, Curve, curves, heat_map
+from chakram.observe.report.run_ports import source_port_blocks
 from chakram.results.bandwidth import jain_index
 from chakram.units import about_size, format_rate, format_time
 
@@ -202,9 +203,11 @@ def uplinks(data: RunData) -> Section:
                 title="Balance",
                 header=("direction", "links", "bytes", "MMR", "Jain's index", "drops"),
                 rows=tuple(rows),
+                observed="",
                 note="MMR: bytes of the busiest link over the mean. Up: away from the "
                 "hosts.",
             ),
+            *source_port_blocks(data),
         ),
     )
 

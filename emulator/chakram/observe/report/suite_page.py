@@ -1,0 +1,344 @@
+"""The page of a sweep: what ``chakram report`` writes of its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chakram.config.suite import text
+from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.report import suite_figures as figures
+from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.page import Section, render_page
+from chakram.observe.report.run_data import OBSERVED
+from chakram.observe.report.run_page import raw_files
+from chakram.observe.report.suite_data import SuiteData, change_of, spread_of
+from chakram.units import format_time
+
+if TYPE_CHECKING:
+    from chakram.observe.sweep_tables import CellResult
+    from chakram.results.comparison import Times
+
+__all__ = ["suite_page"]
+
+_ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN = 1000, 64, 20
+_NOISY = 0.05
+"""Coefficient of variation of repetitions from which they are told of."""
+
+
+def suite_page(folder: Path, out: Path) -> str:
+    """Return the page of a sweep as HTML.
+
+    Args:
+        folder: Of the sweep.
+        out: Where the page will lie: links to runs are relative to it.
+
+    Raises:
+        RunDirectoryError: If the folder cannot be read.
+    """
+    suite = SuiteData(folder, out)
+    done = len(suite.runs)
+    letters = [seen.strip("()") for seen in suite.seen.split(", ")]
+    points = "; ".join(f"({letter}) {OBSERVED[letter]}" for letter in [*letters, "f"])
+    return render_page(
+        title=f"Suite {suite.facts['name']}",
+        lead=f"{len(suite.cells)} cells of {suite.facts['base']}, each "
+        f"{suite.facts['repetitions']} times; {' and '.join(suite.worlds)}.",
+        notes=[f"Where values were observed: {points}."],
+        banners=[]
+        if not suite.missing
+        else [f"{len(suite.missing)} of {suite.planned} results are missing."],
+        sections=[
+            _varied(suite, done),
+            _best_and_worst(suite),
+            _table(suite),
+            figures.bandwidth(suite),
+            figures.heat_maps(suite),
+            figures.change_section(suite),
+            figures.spread(suite),
+            _anomalies(suite),
+            _runs(suite),
+            raw_files(
+                folder, [folder / "suite.json", *sorted(folder.glob("results.*"))]
+            ),
+        ],
+        document={
+            "suite": dict(suite.facts),
+            "cells": [_plain(each) for each in suite.results],
+        },
+    )
+
+
+def _plain(each: CellResult) -> dict[str, Any]:
+    difference = each.difference
+    return {
+        "cell": each.cell.number,
+        "case": each.cell.case or None,
+        "values": dict(each.cell.values),
+        "world": each.cell.world,
+        "repetitions": each.repetitions,
+        "iteration_ns": each.iteration.mean_ns if each.iteration else None,
+        "bus_bw": each.bus_bw,
+        "baseline": each.cell.baseline,
+        "change": difference.change if difference else None,
+        "significant": difference.significant if difference else None,
+    }
+
+
+def _varied(suite: SuiteData, done: int) -> Section:
+    facts = suite.facts
+    rows = [(key, ", ".join(values)) for key, values in suite.axes.items()]
+    rows += [
+        (
+            f"case {case['name']}",
+            "; ".join(f"{key}: {text(value)}" for key, value in case["set"].items())
+            or "the base as it is",
+        )
+        for case in facts["cases"]
+    ]
+    said = ", ".join(f"{key} {text(v)}" for key, v in facts["baseline"].items())
+    rows += [
+        ("base", str(facts["base"])),
+        ("baseline", f"the same cell with {said}" if said else "the first cell"),
+        ("world", ", ".join(suite.worlds)),
+        ("results", f"{done} of {suite.planned}"),
+        (
+            "order",
+            "all cells once before any comes again, every other time backwards; "
+            "simulations take another seed each time"
+            if facts["repetitions"] > 1
+            else "each cell once",
+        ),
+    ]
+    return Section(
+        title="What varied", observed="(f)", blocks=(Facts(rows=tuple(rows)),)
+    )
+
+
+def _best_and_worst(suite: SuiteData) -> Section:
+    title = "Best and worst"
+    groups: dict[tuple[str, ...], list[CellResult]] = {}
+    for each in suite.results:
+        if each.iteration is not None:
+            key = tuple(suite.value(each.cell, axis) for axis in suite.work)
+            groups.setdefault(key, []).append(each)
+    rows = []
+    for key, own in groups.items():
+        if len(own) < 2:
+            continue
+        own.sort(key=_time)
+        best, worst = own[0], own[-1]
+        rows.append(
+            (
+                *key,
+                suite.name(best.cell, suite.work),
+                suite.name(worst.cell, suite.work),
+                format_time(_time(best)),
+                format_time(_time(worst)),
+                f"{_time(worst) / max(1, _time(best)):.3f}",
+                str(len(own)),
+            )
+        )
+    if not rows:
+        return Section(
+            title=title, text="no two cells have the same work to do, so none is best."
+        )
+    gains = sorted(
+        (each for each in suite.results if change_of(each) is not None),
+        key=lambda each: change_of(each) or 0.0,
+    )
+    facts = []
+    for what, found in (("most gained", gains[:1]), ("most lost", gains[-1:])):
+        for each in found:
+            change = change_of(each) or 0.0
+            if (change < 0) == (what == "most gained"):
+                facts.append(
+                    (
+                        what,
+                        f"{suite.name(each.cell)}: {percent_text(change, sign='+')} % "
+                        f"over its baseline{_weight(each)}",
+                    )
+                )
+    left = len(suite.work) + 2
+    return Section(
+        title=title,
+        observed=suite.seen,
+        blocks=(
+            *((Facts(rows=tuple(facts)),) if facts else ()),
+            Table(
+                title="By the time of an iteration",
+                header=(
+                    *(suite.short[axis] for axis in suite.work),
+                    *("best", "worst", "best iteration", "worst iteration", "ratio"),
+                    "of cells",
+                ),
+                rows=tuple(rows),
+                left=left,
+                note="Cells with the same work are compared with one another.",
+            ).cut(_WORK_SHOWN),
+        ),
+    )
+
+
+def _time(each: CellResult) -> float:
+    assert each.iteration is not None
+    return each.iteration.mean_ns
+
+
+def _weight(each: CellResult) -> str:
+    if each.difference is None or each.difference.significant is None:
+        return ""
+    return "" if each.difference.significant else " (not significant)"
+
+
+def _table(suite: SuiteData) -> Section:
+    title = "Cells"
+    if not suite.results:
+        return Section(title=title, text="no cell has a result.")
+    first = {run.cell.number: run for run in reversed(suite.runs)}
+    # Virtual time has no generator.
+    real = any(each.generator_bound_share is not None for each in suite.results)
+    rows = []
+    for each in suite.results:
+        number, times, change = each.cell.number, each.iteration, change_of(each)
+        rows.append(
+            (
+                suite.link(str(number), first[number]),
+                *(suite.value(each.cell, axis) for axis in suite.axes),
+                str(each.repetitions),
+                MISSING if times is None else format_time(times.mean_ns),
+                _error(times),
+                "base"
+                if each.cell.baseline is None
+                else MISSING
+                if change is None
+                else f"{1 + change:.3f}",
+                _errors(each),
+                MISSING if each.bus_bw is None else f"{each.bus_bw:.4g}",
+                percent_text(each.retransmitted_share),
+                percent_text(each.marked_share),
+                *([percent_text(each.generator_bound_share)] if real else []),
+            )
+        )
+    return Section(
+        title=title,
+        observed=suite.seen,
+        blocks=(
+            Table(
+                title=title,
+                header=(
+                    *("cell", *(suite.short[axis] for axis in suite.axes), "n"),
+                    *("iteration", "+-", "ratio", "errors", "busbw GB/s"),
+                    *("sent again %", "CE %", *(["generator-bound %"] if real else [])),
+                ),
+                rows=tuple(rows),
+                left=1 + len(suite.axes),
+                note="n: repetitions; iteration: mean, of the job that takes longest; "
+                "+-: its standard error; ratio: over the baseline's; errors: that "
+                "difference in standard errors, below 2 there is none; busbw: mean "
+                "over the rows of the run's table. A number of a cell leads to the run "
+                "directory of its first repetition.",
+            ).cut(_ROWS_LISTED),
+        ),
+    )
+
+
+def _error(times: Times | None) -> str:
+    if times is None or times.error_ns is None:
+        return MISSING
+    return format_time(times.error_ns) if times.error_ns else "exact"
+
+
+def _errors(each: CellResult) -> str:
+    if each.difference is None:
+        return ""
+    errors = each.difference.errors
+    return MISSING if errors is None else "exact" if errors > 1e6 else f"{errors:.1f}"
+
+
+def _anomalies(suite: SuiteData) -> Section:
+    found = [f"no result: {name}: {reason}" for name, reason in suite.missing[:20]]
+    if len(suite.missing) > len(found):
+        found.append(f"and {len(suite.missing) - len(found)} more without a result")
+    banners: dict[str, list[str]] = {}
+    for run in suite.runs:
+        said = list(run.document["run"]["banners"])
+        if unfinished := run.document["unfinished_collectives"]:
+            said.append(f"{unfinished} collectives were not finished")
+        if wrong := sum(row["out_of_place"]["nwrong"] or 0 for row in run.rows):
+            said.append(f"{wrong} packets came with a wrong payload")
+        for banner in said:
+            banners.setdefault(banner, []).append(
+                f"{run.cell.number} ({suite.name(run.cell)})"
+            )
+    for banner, cells in sorted(banners.items(), key=lambda item: -len(item[1])):
+        names = list(dict.fromkeys(cells))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        found.append(f"cell {'; '.join(names[:3])}{more}: {banner}")
+    for what, name in (
+        ("packets were sent again", "retransmitted_share"),
+        ("collectives were generator-bound", "generator_bound_share"),
+    ):
+        own = [each for each in suite.results if getattr(each, name)]
+        if own:
+            worst = max(own, key=lambda each: float(getattr(each, name)))
+            found.append(
+                f"{what} in {len(own)} of {len(suite.results)} cells, most in cell "
+                f"{worst.cell.number}: {percent_text(getattr(worst, name))} %"
+            )
+    noisy = {
+        number: cv
+        for number, own in suite.repeated.items()
+        if (cv := spread_of(own)) > _NOISY
+    }
+    if noisy:
+        worst_number = max(noisy, key=lambda number: noisy[number])
+        found.append(
+            f"repetitions of {len(noisy)} cells vary by more than "
+            f"{percent_text(_NOISY)} % (CV), most those of cell {worst_number}: "
+            f"{percent_text(noisy[worst_number])} %"
+        )
+    limit = _BANNERS_SHOWN + len(suite.missing[:20])
+    rows = [(str(number), each) for number, each in enumerate(found[:limit], 1)]
+    if len(found) > limit:
+        rows.append(("", f"and {len(found) - limit} more"))
+    return Section(
+        title="Anomalies", blocks=(Facts(rows=tuple(rows) or (("none", ""),)),)
+    )
+
+
+def _runs(suite: SuiteData) -> Section:
+    title = "Runs of the cells"
+    if not suite.runs:
+        return Section(title=title, text="no cell has a result.")
+    rows = []
+    for run in suite.runs:
+        iteration, busbw = run.iteration, run.document["average_bus_bandwidth"]
+        rows.append(
+            (
+                str(run.cell.number),
+                suite.name(run.cell),
+                suite.link(Path(run.directory).name, run),
+                str(run.repetition),
+                MISSING if iteration is None else format_time(iteration["mean_ns"]),
+                MISSING if iteration is None else percent_text(iteration["cv"]),
+                MISSING if busbw is None else f"{busbw:.4g}",
+            )
+        )
+    return Section(
+        title=title,
+        text="Every run directory is a run like any other: chakram report, why, show "
+        "and timeline read it.",
+        observed=suite.seen,
+        blocks=(
+            Table(
+                title=title,
+                header=(
+                    *("cell", "what", "run directory", "repetition"),
+                    *("iteration", "CV %", "busbw GB/s"),
+                ),
+                rows=tuple(rows),
+                left=3,
+            ).cut(_ROWS_LISTED),
+        ),
+    )
