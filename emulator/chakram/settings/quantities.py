@@ -43,7 +43,7 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True
+        frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True
     )
 
 
