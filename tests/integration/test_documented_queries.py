@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,3 +99,27 @@ def test_flows_of_many_runs_are_told_apart_by_algorithm(folder: Path) -> None:
     assert {run for run, _, _ in found} == set(RUNS)
     assert ("send_recv", "send") in kinds
     assert len({algorithm for _, algorithm in kinds}) > 1
+
+
+SCRIPTS = {
+    library: script
+    for script in re.findall(
+        r"^```python [^\n]*\n(.*?)^```$",
+        (REPO_ROOT / "docs/reference/run-directory.md").read_text("utf-8"),
+        re.M | re.S,
+    )
+    for library in ("pandas", "polars")
+    if f"import {library} " in script
+}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_documented_scripts_read_all_runs(library: str) -> None:
+    pytest.importorskip(library)
+    known: dict[str, Any] = {}
+    exec(SCRIPTS[library], known)
+    table = known["table"].reset_index() if library == "pandas" else known["table"]
+    assert {str(each) for each in table["run_id"]} == set(RUNS)
+    measured = "count" if library == "pandas" else "messages"
+    assert all(each > 0 for each in table[measured])

@@ -43,6 +43,7 @@ from chakram.cli.show import show
 from chakram.cli.simulate import simulate
 from chakram.cli.sweep import sweep
 from chakram.cli.trace import app as trace_app
+from chakram.cli.validate import validate
 from chakram.cli.why import why
 from chakram.errors import (
     ChakramError,
@@ -73,6 +74,7 @@ _LEAST_ADDRESS_SPACE_BYTES = {
             "export",
             "gate",
             "interference",
+            "validate",
         ),
         1 << 30,
     ),
@@ -124,6 +126,7 @@ app.command()(gate)
 app.command()(report)
 app.command()(timeline)
 app.command()(why)
+app.command()(validate)
 app.add_typer(export_app)
 app.command()(interference)
 app.command()(plan)

@@ -45,6 +45,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram why runs/20260131T101500Z-quickstart",
         "chakram why runs/20260131T101500Z-quickstart --until world#0 --json",
     ),
+    "validate": (
+        "chakram validate runs/20260131T101500Z-quickstart",
+        "chakram validate runs/20260131T101500Z-quickstart --json",
+    ),
     "runs": ("chakram runs", "chakram runs sweep/runs --json"),
     "bench": (
         "chakram bench all_reduce_perf -b 1M -e 64M -f 2 --world simulate",

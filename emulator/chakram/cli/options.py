@@ -163,6 +163,7 @@ DOCUMENTS = {
     "trace-messages": 1,
     "trace-synth": 1,
     "trace-written": 1,
+    "validation": 1,
     "why": 1,
 }
 """What ``--json`` prints, each with its version: it grows when a key goes or changes

@@ -119,18 +119,13 @@ def read_table(
         OSError: If a file cannot be read.
         pa.ArrowException: If one is damaged.
     """
-    merged = _merged(folder, name)
     filters = [(column, "=", value) for column, value in (where or {}).items()] or None
-    if merged.exists():
-        return pq.read_table(
-            merged, columns=column_names, partitioning=None, filters=filters
-        )
-    parts = sorted((folder / name).glob("part-*.parquet"))
-    if not parts:
+    files = table_files(folder, name)
+    if not files:
         return None
     return pa.concat_tables(
-        pq.read_table(part, columns=column_names, partitioning=None, filters=filters)
-        for part in parts
+        pq.read_table(file, columns=column_names, partitioning=None, filters=filters)
+        for file in files
     )
 
 
@@ -140,6 +135,20 @@ def is_there(folder: Path, name: str) -> bool:
     return merged.exists() or any((folder / name).glob("part-*.parquet"))
 
 
+def table_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of a table in a run directory: one, or its parts.
+
+    Raises:
+        IsADirectoryError: If the one is a folder, of which pyarrow would read all.
+    """
+    merged = folder / f"{name}.parquet"
+    if merged.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(merged))
+    if merged.exists():
+        return [merged]
+    return sorted((folder / name).glob("part-*.parquet"))
+
+
 def column_names(folder: Path, name: str) -> list[str]:
     """Return the columns of a table; those of the end are not there before it.
 
@@ -147,23 +156,9 @@ def column_names(folder: Path, name: str) -> list[str]:
         OSError: If a file cannot be read.
         pa.ArrowException: If one is damaged.
     """
-    merged = _merged(folder, name)
-    parts = [merged] if merged.exists() else (folder / name).glob("part-*.parquet")
-    for part in parts:
-        return list(pq.read_schema(part).names)
+    for file in table_files(folder, name):
+        return list(pq.read_schema(file).names)
     return []
-
-
-def _merged(folder: Path, name: str) -> Path:
-    """Return where the merged file of a table is, or would be.
-
-    Raises:
-        IsADirectoryError: If that is a folder, of which pyarrow would read all files.
-    """
-    merged = folder / f"{name}.parquet"
-    if merged.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(merged))
-    return merged
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

@@ -95,6 +95,8 @@ class RunManifest:
             ``kind``), of which ``link`` and ``ports``, and when: ``at_ns`` and
             ``until_ns`` on the clock of the tables (None: to the end).
         rows: By table, how many rows it has.
+        digests: By file that the run wrote beside this one, its SHA-256; empty while it
+            goes, and in runs of versions that did not note them.
         preflight: Whether the test of the fabric before the run has passed, and what it
             has found; empty where there was none.
     """
@@ -135,6 +137,7 @@ class RunManifest:
     packet_faults: tuple[Mapping[str, Any], ...] = ()
     link_faults: tuple[Mapping[str, Any], ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
     preflight: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

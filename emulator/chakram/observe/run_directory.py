@@ -24,6 +24,7 @@ and in docs/reference/run-directory.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from contextlib import contextmanager
@@ -355,9 +356,30 @@ class RunDirectory:
             reason=reason,
             ended_at=ended.isoformat(timespec="seconds"),
             rows={name: table.rows for name, table in self._tables.items()},
+            digests=self._digests(),
             **changes,
         )
         self._lock.release()
+
+    def _digests(self) -> dict[str, str]:
+        tables = (f"{name}.parquet" for name in SCHEMAS)
+        names = ("experiment.yaml", "plan.json", *tables)
+        with _explained(self.path):
+            return {
+                name: file_digest(self.path / name)
+                for name in names
+                if (self.path / name).exists()
+            }
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _with_references(

@@ -1,0 +1,42 @@
+"""``chakram validate``: whether a run directory is what a run leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chakram.cli.options import Json, print_json
+from chakram.errors import InputError
+
+__all__ = ["validate"]
+
+
+def validate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    as_json: Json = False,
+) -> None:
+    """Check a run directory: files, columns, sums, references.
+
+    The exit code is 2 if anything is not as a run leaves it.
+    """
+    from chakram.observe.run_results import open_run
+    from chakram.observe.validation import check_run
+
+    results = open_run(run)
+    found = check_run(results)
+    manifest = results.manifest
+    if as_json:
+        findings = [each._asdict() for each in found]
+        document = {"directory": str(run), "valid": not found, "findings": findings}
+        print_json("validation", document | {"status": manifest.status})
+    else:
+        for each in found:
+            print(each)
+        print(
+            f"{run}: {manifest.status} run of {manifest.world}, "
+            + (f"{len(found)} finding(s)" if found else "valid")
+        )
+    if found:
+        raise typer.Exit(InputError.exit_code)
