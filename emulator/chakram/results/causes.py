@@ -353,6 +353,12 @@ class _Judge:
             return "slow link", self._named(message.slow_port)
         if part is Part.TRANSFER:
             return "slow link", self._named(self._host_port(self.job, message.src))
+        if part is Part.OWN_PORT:
+            # What was before it took longer than on links like this one.
+            port = self._host_port(self.job, message.src)
+            link = self._link_of.get(port)
+            if link is not None and self._is_slow(link):
+                return "slow link", self._named(port)
         if part is Part.WINDOW and self._is_wide_enough(message):
             if message.retransmitted:
                 return "loss", self._losing_link(message)

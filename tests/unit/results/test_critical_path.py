@@ -561,6 +561,12 @@ def test_a_link_slower_than_its_like_is_slow() -> None:
         "slow link",
         "leaf1-spine0 down",
     )
+    # So is what is before a message at such a port.
+    changed = link("h0:eth0", "h0-leaf0", "up", kind="host", rate_bps=10**8)
+    links = tuple(changed if each.port == changed.port else each for each in LINKS)
+    assert one(seen(Part.OWN_PORT, 500))[:2] == ("own port", "rank 0")
+    found = seen(Part.OWN_PORT, 500, links=links)
+    assert one(found)[:2] == ("slow link", "h0-leaf0 up")
 
 
 @pytest.mark.parametrize(
