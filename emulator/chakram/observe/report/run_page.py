@@ -21,7 +21,8 @@ from chakram.observe.report.run_rows import report_rows
 from chakram.observe.report.run_why import why_section
 from chakram.observe.report.topology_page import topology_facts
 from chakram.observe.why import why_document
-from chakram.units import about_size, format_rate
+from chakram.results.critical_path import Part
+from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,11 +161,40 @@ def _faults(data: RunData) -> Section:
         for what, n in manifest.invalid.items()
         if n
     ]
+    rows += [
+        (
+            f"{link.link} {link.direction}",
+            f"down for {format_time(link.down_ns / data.dilation)}",
+        )
+        for link in data.summary.links
+        if link.down_ns
+    ]
     if not rows:
         return Section(title="Faults", text="none was injected.")
+    rows += _recovery(data)
     return Section(
         title="Faults", observed=data.seen("c"), blocks=(Facts(rows=tuple(rows)),)
     )
+
+
+def _recovery(data: RunData) -> list[tuple[str, str]]:
+    """Return what it took to make up for what was lost."""
+    traffic, why = data.summary.traffic, data.why
+    rows = []
+    if traffic is not None:
+        rows.append(
+            (
+                "sent again",
+                f"{traffic.retransmitted} packets: {traffic.for_nak} for a NAK, "
+                f"{traffic.for_timeout} for a timeout, {traffic.for_rnr} for a "
+                "receiver that was not ready",
+            )
+        )
+    if not isinstance(why, str) and why.iterations:
+        repair_ns = why.parts_ns.get(Part.REPAIR, 0) / why.iterations / data.dilation
+        took = f"{format_time(repair_ns)} of an iteration, mean (m)"
+        rows.append(("recovery on the critical path", took))
+    return rows
 
 
 def anomalies(data: RunData) -> Section:

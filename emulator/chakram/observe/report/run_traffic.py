@@ -20,6 +20,7 @@ from chakram.observe.report.page import Plot, Section
 from chakram.observe.report.run_data import TIME_BINS, NicTraffic
 from chakram.observe.report.run_plots import WHOLE, Curve, curves, heat_map
 from chakram.observe.report.run_ports import source_port_blocks
+from chakram.observe.report.run_queues import switch_blocks
 from chakram.results.bandwidth import jain_index
 from chakram.units import about_size, format_rate, format_time
 
@@ -260,13 +261,15 @@ def congestion(data: RunData, x_range: Range1d) -> Section:
     )
     drawn = {name: each for name, each in series.items() if totals[name] >= 1}
     none = [name.partition(":")[0] for name in series if name not in drawn]
+    bands = _bands(data)
+    switches = switch_blocks(data, x_range, bands)
     if not drawn:
         return Section(
             title=title,
             text="No packet was marked, none was sent again, and no congestion "
-            "notification was sent: there is nothing to draw over time.",
-            observed=data.seen("c"),
-            blocks=(facts,),
+            "notification was sent.",
+            observed=data.seen("c", "b"),
+            blocks=(facts, *switches),
         )
     edges = np.arange(TIME_BINS) * data.bin_ns
     source = (
@@ -277,7 +280,7 @@ def congestion(data: RunData, x_range: Range1d) -> Section:
     )
     return Section(
         title=title,
-        observed=data.seen("c"),
+        observed=data.seen("c", "b"),
         blocks=(
             Plot(
                 figure=curves(
@@ -291,16 +294,15 @@ def congestion(data: RunData, x_range: Range1d) -> Section:
                     y="packets",
                     x_label="time since the first rank began",
                     steps=True,
-                    bands=_bands(data),
+                    bands=bands,
                     x_range=x_range,
                     width=WHOLE,
                     height=300,
                 ),
-                caption=source
-                + (f" None: {', '.join(none)}." if none else "")
-                + " PFC and depths of queues are not in the records of this run.",
+                caption=source + (f" None: {', '.join(none)}." if none else ""),
             ),
             facts,
+            *switches,
         ),
     )
 

@@ -1,0 +1,200 @@
+"""What switches did over time: depths of queues, pauses, marks and drops of ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chakram.observe.number_format import MISSING
+from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.columns import spread
+from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
+from chakram.observe.report.page import Plot
+from chakram.observe.report.run_data import TIME_BINS
+from chakram.observe.report.run_plots import WHOLE, Curve, curves
+from chakram.units import about_size, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bokeh.models import Range1d
+    from numpy.typing import NDArray
+
+    from chakram.observe.report.page import Block
+    from chakram.observe.report.run_data import RunData
+
+__all__ = ["link_table", "switch_blocks"]
+
+_PORTS_DRAWN, _LINKS_LISTED = 8, 24
+
+
+def switch_blocks(
+    data: RunData, x_range: Range1d, bands: Mapping[str, Sequence[tuple[float, float]]]
+) -> list[Block]:
+    """Return queues and pauses over time, and who does not know them."""
+    found = links_over_time(data)
+    unknown = []
+    blocks: list[Block] = []
+    if isinstance(found, LinksOverTime):
+        names = [
+            f"{port} class {each}" if len(set(found.classes)) > 1 else port
+            for port, each in zip(found.ports, found.classes, strict=True)
+        ]
+        queues = _highest(names, found.queue_max_bytes)
+        if queues:
+            blocks.append(
+                _plot(
+                    queues,
+                    name="queues",
+                    title=f"Longest queue in {format_time(data.bin_ns)}",
+                    unit="bytes",
+                    x_range=x_range,
+                    bands=bands,
+                    caption=f"Packets that waited at a port {data.seen('b')}: of "
+                    f"{len(names)} ports and classes the {len(queues)} with the "
+                    "longest queues.",
+                )
+            )
+        else:
+            unknown.append(("queues", "none was ever longer than nothing"))
+        marked = _highest(names, found.marked)
+        if marked:
+            blocks.append(
+                _plot(
+                    marked,
+                    name="marks",
+                    title=f"Packets marked CE in {format_time(data.bin_ns)}, by port",
+                    unit="packets",
+                    x_range=x_range,
+                    bands=bands,
+                    caption=f"Where they were marked {data.seen('b')}.",
+                )
+            )
+        paused = _highest(names, 100 * found.paused)
+        seen = data.seen("b")
+    else:
+        unknown.append(("depths of queues over time", found))
+        paused, seen = _paused_hosts(data), data.seen("c")
+    if paused:
+        blocks.append(
+            _plot(
+                paused,
+                name="pauses",
+                title="PFC: time that a port rested",
+                unit="% of the time",
+                x_range=x_range,
+                bands=bands,
+                caption=f"Ports that got pause frames {seen}.",
+            )
+        )
+    else:
+        unknown.append(("PFC pauses over time", _no_pauses(data)))
+    if unknown:
+        blocks.append(Facts(rows=tuple(unknown), observed=""))
+    table = link_table(data)
+    return [*blocks, table] if table is not None else blocks
+
+
+def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the series with the highest values, by name."""
+    most = rows.max(axis=1, initial=0)
+    order = [at for at in np.argsort(-most, kind="stable")[:_PORTS_DRAWN] if most[at]]
+    return {names[at]: rows[at] for at in order}
+
+
+def _plot(
+    series: Mapping[str, NDArray[Any]],
+    *,
+    name: str,
+    title: str,
+    unit: str,
+    x_range: Range1d,
+    bands: Mapping[str, Sequence[tuple[float, float]]],
+    caption: str,
+) -> Plot:
+    count = len(next(iter(series.values())))
+    edges = np.arange(count) * (x_range.end / count)
+    return Plot(
+        figure=curves(
+            {port: Curve(x=edges, y=each.round(3)) for port, each in series.items()},
+            name=name,
+            title=title,
+            x="ns",
+            y=unit,
+            x_label="time since the first rank began",
+            steps=True,
+            bands=bands,
+            x_range=x_range,
+            width=WHOLE,
+            height=300,
+        ),
+        caption=caption,
+    )
+
+
+def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
+    """Return how long the ports of hosts rested, in percent, from their samples."""
+    if "paused_ns" not in data.results.columns("ports"):
+        return {}
+    found = data.deltas("ports", ("port", "shard"), ("paused_ns",))
+    if found is None:
+        return {}
+    hosts = {port.number: port.host for port in data.results.ports()}
+    order = sorted(hosts)
+    rows = np.searchsorted(order, found["port"])
+    bins = spread(
+        rows,
+        found["start_ns"] / data.bin_ns,
+        found["end_ns"] / data.bin_ns,
+        found["paused_ns"] / data.dilation,
+        shape=(len(order), TIME_BINS),
+    )
+    return _highest([hosts[number] for number in order], 100 * bins / data.bin_ns)
+
+
+def _no_pauses(data: RunData) -> str:
+    paused = [link.pauses for link in data.summary.links if link.pauses is not None]
+    if sum(paused):
+        return f"{sum(paused)} pause frames were counted; nobody took samples of them"
+    return (
+        "no port got a pause frame" if paused else "nobody counts them on this fabric"
+    )
+
+
+def link_table(data: RunData) -> Table | None:
+    """Return the links that marked, dropped, rested or were down; None: none did."""
+    rows = []
+    for link in data.summary.links:
+        odd = (link.drops, link.marked, link.pauses, link.paused_ns, link.down_ns)
+        if any(odd):
+            rows.append(
+                (
+                    -sum(filter(None, odd)),
+                    (
+                        f"{link.link} {link.direction}",
+                        link.port or MISSING,
+                        *(MISSING if each is None else f"{each:,}" for each in odd[:3]),
+                        *(
+                            MISSING
+                            if each is None
+                            else format_time(each / data.dilation)
+                            for each in odd[3:]
+                        ),
+                        about_size(link.bytes),
+                    ),
+                )
+            )
+    if not rows:
+        return None
+    return Table(
+        title=f"Links that dropped, marked, rested or were down {data.seen('b')}",
+        header=(
+            *("link", "port", "drops", "marked", "pauses", "rested", "down", "bytes"),
+        ),
+        rows=tuple(row for _, row in sorted(rows)),
+        left=2,
+        observed="",
+        note="Of the whole run, warm-up included; rested: for pause frames, over all "
+        f"classes; {MISSING}: nobody counts it on this fabric.",
+    ).cut(_LINKS_LISTED)
