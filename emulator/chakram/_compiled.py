@@ -87,6 +87,8 @@ class CompiledFinder:
         # that was compiled against another one must meet it, not its plain form, even
         # if a source is edited between the two imports.
         self._looked: dict[str, tuple[str, str | None]] = {}
+        # Most declarations are compiled into several modules.
+        self._digests: dict[str, str | None] = {}
 
     def find_spec(
         self,
@@ -184,7 +186,9 @@ class CompiledFinder:
         if recorded is None:
             return "built from unknown sources (no digests recorded)", None
         for name, recorded_digest in recorded.items():
-            if digest(source_path(name)) != recorded_digest:
+            if name not in self._digests:
+                self._digests[name] = digest(source_path(name))
+            if self._digests[name] != recorded_digest:
                 return f"built from another version of {name}", None
         return COMPILED, extension
 

@@ -12,7 +12,7 @@ import pkgutil
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from chakram.errors import PlugInError
@@ -83,6 +83,9 @@ class Registry(Generic[Found]):
     @cached_property
     def installed(self) -> tuple[PlugIn, ...]:
         """The plug-ins of this interpreter, by name; looked for once."""
+        # It loads a parser of mail, and most processes name nothing but ours.
+        from importlib import metadata
+
         found = {
             PlugIn(
                 name=entry.name,

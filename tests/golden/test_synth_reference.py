@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
+from chakram.settings.descriptions import descriptions
 from chakram.synth.models import MODELS
 from chakram.synth.settings import KINDS, SIZE_DISTRIBUTIONS
 from chakram.synth.settings.base import ModelTrace, Routing
@@ -37,6 +38,7 @@ SECTIONS: list[type[Any]] = [
 def keys_of(model: type[Any]) -> list[str]:
     """Return the rows of the keys that no table of a parent of *model* has."""
     schema = model.model_json_schema(by_alias=True)["properties"]
+    texts = descriptions(model)
     inherited = {"synth"}
     for parent in model.__mro__[1:]:
         if parent in SECTIONS:
@@ -59,7 +61,7 @@ def keys_of(model: type[Any]) -> list[str]:
         elif name.endswith(("_bytes", "_ns")):
             kind: Any = Annotated[field.annotation, *field.metadata]
             default = TypeAdapter(kind).dump_python(field.default, mode="json")
-        text = " ".join((field.description or "").split())
+        text = " ".join(texts.get(name, "").split())
         rows.append(f"| `{key}` | {text} | {default} |")
     return rows
 

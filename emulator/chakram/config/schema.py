@@ -14,10 +14,13 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from chakram.config.experiment import Experiment
 from chakram.config.worlds import WORLDS, worlds_of
+from chakram.settings.descriptions import descriptions, sections
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
+
+    from chakram.settings.quantities import Model
 
 
 class _Generator(GenerateJsonSchema):
@@ -45,12 +48,23 @@ def experiment_schema() -> dict[str, Any]:
         **Experiment.model_json_schema(by_alias=True, schema_generator=_Generator),
         "title": "Chakram experiment",
     }
+    models = sections()
     for name, section in {Experiment.__name__: schema, **schema["$defs"]}.items():
+        if name in models:
+            _describe(section, models[name])
         for key, entry in section.get("properties", {}).items():
             worlds = worlds_of(name, key)
             if worlds != WORLDS:
                 entry["description"] += f" (used in: {', '.join(worlds)})"
     return schema
+
+
+def _describe(section: dict[str, Any], model: type[Model]) -> None:
+    """Add to the keys of a section what the text below their fields says."""
+    for name, text in descriptions(model).items():
+        entries = section["properties"]
+        key = model.model_fields[name].alias or name
+        entries[key] = dict(sorted({**entries[key], "description": text}.items()))
 
 
 def schema_text() -> str:

@@ -42,9 +42,7 @@ class Model(BaseModel):
     ``docs/reference/experiment.md``.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Stretches(Enum):
