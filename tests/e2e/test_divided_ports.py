@@ -20,7 +20,7 @@ JOBS = ("left", "right")
     ("kind", "addressing"),
     [
         ("namespaces", "ipv6"),
-        ("loopback", "ipv4"),
+        pytest.param("loopback", "ipv4", marks=pytest.mark.soak),
         pytest.param("namespaces", "ipv4", marks=pytest.mark.soak),
         pytest.param("loopback", "ipv6", marks=pytest.mark.soak),
     ],

@@ -27,6 +27,11 @@ WAITS = re.compile(
 )
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_the_watchdog_names_who_waits_for_whom(tmp_path: Path, kind: str) -> None:
     experiment = write_experiment(
         tmp_path,
@@ -75,6 +80,11 @@ def test_a_frozen_rank_is_named_by_its_peers(tmp_path: Path, state_root: Path) -
     assert any(record.complete for record in results.collectives())
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["loopback", pytest.param("namespaces", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_a_transport_that_gives_up_names_its_peer(tmp_path: Path, kind: str) -> None:
     experiment = write_experiment(
         tmp_path,

@@ -48,6 +48,11 @@ def check_links(results: RunResults) -> None:
             assert port["invalid_packets"] == 0
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_a_mixture_of_experts_sends_what_its_programs_say(
     tmp_path: Path, chakram_data: Path, kind: str
 ) -> None:
@@ -73,6 +78,11 @@ def test_a_mixture_of_experts_sends_what_its_programs_say(
         check_links(results)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["loopback", pytest.param("namespaces", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
     tmp_path: Path, kind: str
 ) -> None:

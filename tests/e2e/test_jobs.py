@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 ITERATIONS = 3
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_two_jobs_share_a_fabric(tmp_path: Path, kind: str) -> None:
     jobs = [
         moe(4) | {"name": "left"},

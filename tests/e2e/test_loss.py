@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.e2e.runs import completed, fabric, moe, write_experiment
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ def messages(results: RunResults) -> dict[tuple[object, ...], int]:
     return found
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
     tmp_path: Path, kind: str
 ) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakram.observe.run_results import RunResults
+    from tests.e2e.runs import Ended
 
 pytestmark = pytest.mark.usefixtures("netns")
 
@@ -59,7 +60,9 @@ def test_a_simulation_does_what_the_run_does(tmp_path: Path) -> None:
         agents={"shards": 1},
     )
 
-    ran = completed(experiment).results
+    ended = completed(experiment)
+    check_table(ended)
+    ran = ended.results
     (tmp_path / "simulated").mkdir()
     copy = tmp_path / "simulated" / experiment.name
     copy.write_bytes(experiment.read_bytes())
@@ -111,11 +114,8 @@ def test_results_are_printed_as_json(tmp_path: Path) -> None:
         assert shown["predictions"].keys() == {"simulate"}
 
 
-def test_results_are_printed_as_a_table(tmp_path: Path) -> None:
-    experiment = write_experiment(tmp_path, [moe(4)], star(4, rate="1Gbit"))
-
-    ended = completed(experiment)
-
+def check_table(ended: Ended) -> None:
+    """Assert that results are printed as a table."""
     rows = [line.split() for line in ended.output.splitlines()]
     sizes = {row[0] for row in rows if row and row[0].isdigit()}
     summary = ended.results.summary()

@@ -156,6 +156,11 @@ def check_moe(results: RunResults, trace: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_a_mixture_of_experts_sends_its_recorded_splits(
     tmp_path: Path, chakram_data: Path, kind: str
 ) -> None:
@@ -183,6 +188,11 @@ def test_a_simulated_mixture_of_experts_does_so_too(
             assert bounds_ns[key] <= record.duration_ns * 1.001
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["loopback", pytest.param("namespaces", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_two_expert_groups_of_gloo_are_told_apart(tmp_path: Path, kind: str) -> None:
     path = experiment(tmp_path, SIX, fabric(kind, 6))
     check_six_ranks(completed(path).results)

@@ -40,7 +40,7 @@ def nobodys_folder() -> Iterator[Path]:
     ("kind", "jobs"),
     [
         ("namespaces", 2),
-        ("loopback", 1),
+        pytest.param("loopback", 1, marks=pytest.mark.soak),
         pytest.param("namespaces", 1, marks=pytest.mark.soak),
         pytest.param("loopback", 2, marks=pytest.mark.soak),
     ],

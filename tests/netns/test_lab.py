@@ -179,7 +179,12 @@ async def test_links_without_a_rate_are_counted_too() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("rate_bps", "family"), [(GBIT, "ipv4"), (None, "ipv4"), (GBIT, "ipv6")]
+    ("rate_bps", "family"),
+    [
+        pytest.param(GBIT, "ipv4", marks=pytest.mark.soak),
+        (None, "ipv4"),
+        (GBIT, "ipv6"),
+    ],
 )
 async def test_bursts_cross_whole_except_on_links_that_are_captured(
     rate_bps: int | None, family: str
