@@ -1,0 +1,341 @@
+"""What collectives do to one another: effects with their spread, and figures of them.
+
+    python effects.py SUITE.yaml FOLDER [--figures FOLDER]
+
+reads the runs of a sweep whose cases are called as in ``configs/moe-mix``.  A
+collective counts if it was overlapped throughout: from its start to its end the other
+kind was under way; alone all of them do.  A number is the median over the repetitions
+with the quartiles in brackets; a factor is that of runs with the same seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chakram.config.suite import load_suite
+from chakram.observe.report.columns import cdf_points, percentiles
+from chakram.observe.report.figures import export_figures
+from chakram.observe.report.page import Plot, Section, render_page
+from chakram.observe.report.run_plots import Curve, curves
+from chakram.observe.run_results import RunResults, open_run
+from chakram.results.bandwidth import bus_factor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from chakram.results.run_records import CollectiveRecord
+
+OPS = ("all_reduce", "all_to_all")
+PARTS = (
+    *("own_port", "window", "pace", "pause", "transfer", "repair"),
+    *("queue", "switch_pause", "serialise"),
+)
+ALONE = {"all_reduce": "all-reduce-alone", "all_to_all": "all-to-all-alone"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The collectives of one kind in one run that count; times are undilated.
+
+    Attributes:
+        times_ns: How long each took.
+        busbw: Of each, in GB/s.
+        numbers: Their place among all of their kind.
+        fct_ns: Completion times of all their flows.
+        rates_bps: Of each flow the rate of its queue pair when it began; 0: no limit.
+        parts_ns: Of each flow, by part.
+        left_out: Collectives that do not count.
+    """
+
+    times_ns: NDArray[Any]
+    busbw: NDArray[Any]
+    numbers: NDArray[Any]
+    fct_ns: NDArray[Any]
+    rates_bps: NDArray[Any]
+    parts_ns: Mapping[str, NDArray[Any]]
+    left_out: int
+
+    def tail_share(self, part: str) -> float:
+        """Return which share of the slowest hundredth's time was spent in a part."""
+        (limit_ns,) = percentiles(self.fct_ns, (99,))
+        slow = self.fct_ns >= limit_ns
+        return float(self.parts_ns[part][slow].sum() / self.fct_ns[slow].sum())
+
+
+def is_overlapped(own: CollectiveRecord, others: Iterable[CollectiveRecord]) -> bool:
+    """Tell whether the other kind was under way from a collective's start to its end.
+
+    Collectives of a kind follow one another without a gap, so it is enough that one of
+    them had begun before, and that one ended after.
+    """
+    beside = [
+        each
+        for each in others
+        if each.iteration == own.iteration and each.identity.op != own.identity.op
+    ]
+    return not beside or (
+        min(each.start_ns for each in beside) <= own.start_ns
+        and max(each.end_ns for each in beside) >= own.end_ns
+    )
+
+
+def samples_of(results: RunResults) -> dict[str, Sample]:
+    """Return what of a run counts, by operation."""
+    dilation = results.manifest.dilation
+    found = [
+        each
+        for each in results.collectives()
+        if each.measured and each.identity.op.value in OPS
+    ]
+    flows = results.table("flows")
+    places = list(
+        zip(
+            flows["iteration"].to_pylist(),
+            flows["group"].to_pylist(),
+            flows["k"].to_pylist(),
+            strict=True,
+        )
+    )
+    samples: dict[str, Sample] = {}
+    for op in OPS:
+        mine = [each for each in found if each.identity.op.value == op]
+        kept = [each for each in mine if is_overlapped(each, found)]
+        if not kept:
+            continue
+        wanted = {
+            (each.iteration, each.identity.key.group, each.identity.key.k)
+            for each in kept
+        }
+        own = flows.filter([place in wanted for place in places])
+        times_ns = np.array([each.duration_ns for each in kept]) / dilation
+        bus_bytes = np.array(
+            [
+                float(bus_factor(each.identity.op, nranks=each.identity.nranks))
+                * each.identity.size_bytes
+                for each in kept
+            ]
+        )
+        samples[op] = Sample(
+            times_ns=times_ns,
+            busbw=bus_bytes / times_ns,
+            numbers=np.array([each.identity.key.k for each in kept]),
+            fct_ns=own["fct_ns"].to_numpy() / dilation,
+            rates_bps=own["rate_at_start_bps"].to_numpy() * float(dilation),
+            parts_ns={
+                part: own[f"{part}_ns"].fill_null(0).to_numpy() / dilation
+                for part in PARTS
+            },
+            left_out=len(mine) - len(kept),
+        )
+    return samples
+
+
+Study = dict[tuple[str, str], dict[int, dict[str, Sample]]]
+"""By case and congestion control, by repetition, by operation."""
+
+
+def read_study(suite: Path, folder: Path) -> Study:
+    """Return what of a sweep counts."""
+    plan = load_suite(suite)
+    study: Study = defaultdict(dict)
+    for cell, repetition in plan.turns():
+        path = folder / "cells" / f"{cell.number:04d}-{repetition}.json"
+        if not path.exists():
+            continue
+        outcome = json.loads(path.read_text(encoding="utf-8"))
+        if outcome["status"] != "complete":
+            raise SystemExit(f"{cell.name} {repetition}: {outcome['reason']}")
+        name = " ".join(map(said, cell.values.values()))
+        samples = samples_of(open_run(Path(outcome["directory"])))
+        study[cell.case, name][repetition] = samples
+    return study
+
+
+def said(value: Any) -> str:
+    """Return a value of the matrix in a word: of a congestion control its profile."""
+    while isinstance(value, dict):
+        (value,) = value.values()
+    return str(value)
+
+
+def spread(values: Sequence[float], scale: float = 1.0) -> str:
+    """Return a median with its quartiles; nothing of nothing."""
+    if not values:
+        return ""
+    low, median, high = np.percentile(np.array(values) / scale, (25, 50, 75))
+    return f"{median:.3g} ({low:.3g}-{high:.3g})"
+
+
+def table(study: Study, op: str) -> list[str]:
+    """Return the effects on one kind as a table of Markdown."""
+    lines = [
+        f"| {op} | control | runs | left out | p50 (us) | p99 (us) | times alone | "
+        "collective (us) | times alone | CV (%) | busbw (GB/s) |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (case, control), runs in study.items():
+        mine = {number: each[op] for number, each in runs.items() if op in each}
+        if not mine:
+            continue
+        own = list(mine.values())
+        alone = {
+            number: each[op]
+            for number, each in study.get((ALONE[op], control), {}).items()
+        }
+        pairs = [
+            (each, alone[number]) for number, each in mine.items() if number in alone
+        ]
+        cells = [
+            *(case, control, str(len(own)), str(sum(each.left_out for each in own))),
+            spread([percentiles(each.fct_ns, (50,))[0] for each in own], 1e3),
+            spread([percentiles(each.fct_ns, (99,))[0] for each in own], 1e3),
+            spread([tail(each) / tail(other) for each, other in pairs]),
+            spread([float(np.median(each.times_ns)) for each in own], 1e3),
+            spread(
+                [
+                    float(np.median(each.times_ns) / np.median(other.times_ns))
+                    for each, other in pairs
+                ]
+            ),
+            spread([100 * each.times_ns.std() / each.times_ns.mean() for each in own]),
+            spread([float(np.median(each.busbw)) for each in own]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def tail(sample: Sample) -> float:
+    """Return the 99th percentile of its flows' completion times."""
+    return percentiles(sample.fct_ns, (99,))[0]
+
+
+def tails(study: Study, op: str) -> list[str]:
+    """Return where the slowest hundredth of the flows of a kind spend their time."""
+    lines = [
+        f"| slowest hundredth of {op} | control | {' | '.join(PARTS)} | "
+        "queue pair at its start (Gbit/s) |",
+        f"|---|---|{'---|' * len(PARTS)}---|",
+    ]
+    for (case, control), runs in study.items():
+        own = [each[op] for each in runs.values() if op in each]
+        if not own:
+            continue
+        shares = [
+            f"{100 * np.median([each.tail_share(part) for each in own]):.0f} %"
+            for part in PARTS
+        ]
+        rates = [
+            float(np.median(each.rates_bps[each.fct_ns >= tail(each)])) for each in own
+        ]
+        said = spread(rates, 1e9) if any(rates) else "no limit"
+        lines.append(f"| {case} | {control} | {' | '.join(shares)} | {said} |")
+    return lines
+
+
+CONTROL = "dcqcn-nvidia"
+"""What figures are drawn of, beside ``none``."""
+
+
+def figures(study: Study, control: str = CONTROL) -> list[Plot]:
+    """Return bus bandwidth by collective, and how completion times are distributed."""
+    plots = []
+    for op in OPS:
+        lines = {}
+        for case, name in (
+            (ALONE[op], control),
+            ("mixed", "none"),
+            ("mixed", control),
+            ("classes-apart", control),
+        ):
+            runs = [each[op] for each in study[case, name].values() if op in each]
+            by_number: dict[int, list[float]] = defaultdict(list)
+            for each in runs:
+                for number, busbw in zip(each.numbers, each.busbw, strict=True):
+                    by_number[int(number)].append(float(busbw))
+            numbers = [
+                at for at in sorted(by_number) if 2 * len(by_number[at]) > len(runs)
+            ]
+            if not numbers:
+                continue
+            low, median, high = (
+                [float(np.percentile(by_number[at], part)) for at in numbers]
+                for part in (25, 50, 75)
+            )
+            lines[f"{case}, {name}"] = Curve(x=numbers, y=median, low=low, high=high)
+        plots.append(
+            Plot(
+                figure=curves(
+                    lines,
+                    name=f"case-study-busbw-{op.replace('_', '-')}",
+                    title=f"Bus bandwidth of each {op}",
+                    x="",
+                    y="GB/s",
+                    x_label=f"number of the {op}",
+                    y_label="bus bandwidth",
+                )
+            )
+        )
+    lines = {}
+    for case, each in (
+        (ALONE["all_to_all"], control),
+        ("mixed", "none"),
+        ("mixed", control),
+        ("classes-apart", control),
+    ):
+        runs = [one["all_to_all"] for one in study[case, each].values()]
+        runs = [one for one in runs if len(one.fct_ns)]
+        if not runs:
+            continue
+        times_ns, parts = cdf_points(np.concatenate([one.fct_ns for one in runs]))
+        lines[f"{case}, {each}"] = Curve(x=times_ns, y=parts)
+    plots.append(
+        Plot(
+            figure=curves(
+                lines,
+                name="case-study-fct",
+                title="Completion times of the flows of all_to_all",
+                x="ns",
+                y="",
+                x_label="completion time",
+                y_label="part of the flows",
+                x_log=True,
+                steps=True,
+            )
+        )
+    )
+    return plots
+
+
+def main() -> None:
+    """Print the tables; draw the figures where a folder for them is given."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("suite", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--figures", type=Path)
+    arguments = parser.parse_args()
+    study = read_study(arguments.suite, arguments.folder)
+    for op in OPS:
+        sys.stdout.write("\n".join([*table(study, op), "", *tails(study, op), "", ""]))
+    if arguments.figures:
+        page = render_page(
+            title="Case study",
+            lead="",
+            sections=[Section(title="Figures", blocks=tuple(figures(study)))],
+            document={},
+        )
+        for path in export_figures(page, arguments.figures):
+            sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()
