@@ -87,6 +87,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram export fct runs/20260131T101500Z-quickstart --out exported",
         "chakram export p2p configs/incast.yaml --out exported",
     ),
+    "export astra-sim": (
+        "chakram export astra-sim configs/quickstart.yaml --out astra",
+    ),
     "export fct": (
         "chakram export fct runs/20260131T101500Z-quickstart --out exported",
     ),

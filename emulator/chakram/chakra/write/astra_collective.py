@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chakram.chakra.et_messages import AttributeValue
     from chakram.collectives.schedule import Algorithm, LocalTransfer
 
-__all__ = ["ASTRA_KEYS", "astra_collective"]
+__all__ = ["ASTRA_KEYS", "TAG_LIMIT", "astra_collective"]
 
 ASTRA_KEYS: Final = {
     CollectiveOp.ALL_REDUCE: "all-reduce-implementation-custom",
@@ -44,7 +44,7 @@ ASTRA_KEYS: Final = {
 }
 """The collectives that ASTRA-sim simulates, and the keys of its system file."""
 
-_TAG_LIMIT: Final = 2**31
+TAG_LIMIT: Final = 2**31
 
 
 def astra_collective(
@@ -88,7 +88,7 @@ class _Tags:
             for each in rank_schedule(how, position=position, nranks=nranks).sends:
                 channels = max(channels, each.channel + 1)
                 messages = max(messages, each.message + 1)
-        if channels * messages >= _TAG_LIMIT:
+        if channels * messages >= TAG_LIMIT:
             raise ScheduleError(how.name, "has more messages of a pair than tags")
         self._messages = messages
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+from chakram.cli.export.astra_sim import astra_sim
 from chakram.cli.export.nccl_tests import nccl_tests
 from chakram.cli.export.ns3 import fct
 from chakram.cli.export.tables import links, p2p
@@ -18,6 +19,7 @@ app = typer.Typer(
     help="Write results and experiments as other programs read them.",
     no_args_is_help=True,
 )
+app.command()(astra_sim)
 app.command()(fct)
 app.command()(p2p)
 app.command()(links)

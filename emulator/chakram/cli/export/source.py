@@ -12,11 +12,11 @@ from chakram.cli.progress import ProgressReporter
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.observe.run_results import RunResults
 
-__all__ = ["Force", "Out", "Source", "results_of", "write"]
+__all__ = ["Force", "Out", "Source", "refuse", "results_of", "write"]
 
 Source = Annotated[
     Path,
@@ -58,6 +58,14 @@ def results_of(
     return open_run(outcome.directory)
 
 
+def refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
+    """Refuse to write any of some files where one of them is there already."""
+    from chakram.chakra.write.new_file import refuse_existing
+
+    for name in names:
+        refuse_existing(out / name, force=force)
+
+
 def write(
     out: Path,
     files: Mapping[str, bytes],
@@ -65,17 +73,16 @@ def write(
     force: bool,
     as_json: bool,
     notes: Sequence[str] = (),
+    also: Sequence[Path] = (),
 ) -> None:
-    """Write files into a folder, and tell of them."""
-    from chakram.chakra.write.new_file import new_file, refuse_existing
+    """Write files into a folder, and tell of them, and of those *also* written."""
+    from chakram.chakra.write.new_file import new_file
 
-    # All or none: whoever may not replace the last one has not written the first.
-    for name in files:
-        refuse_existing(out / name, force=force)
+    refuse(out, files, force=force)
     for name, data in files.items():
         with new_file(out / name, force=force) as file:
             file.write(data)
-    written = [str(out / name) for name in files]
+    written = [*map(str, also), *(str(out / name) for name in files)]
     if as_json:
         print_json("exported", {"written": written, "notes": list(notes)})
         return

@@ -1,0 +1,352 @@
+"""A job as the workload of ASTRA-sim: an execution trace for each of its NPUs.
+
+It is made from programs rather than from the traces that they came from, so that it has
+what a run would do: sizes after ``size_scale``, the times of computations, the order of
+collectives.  Node r + 1 of a rank is row r of its program; node 0 is its start, where
+that is not at once.
+
+ASTRA-sim has four collectives, and four algorithms of them.  All else becomes the
+messages that it consists of, sends and receives with a computation of nothing behind
+them (ASTRA-sim lets it take 1 ns); it sends one such message of a rank at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from chakram.chakra.et_messages import (
+    SCHEMA_VERSION,
+    CollectiveType,
+    Metadata,
+    NodeType,
+    encode_metadata,
+    encode_node,
+)
+from chakram.chakra.read.framing import frame
+from chakram.chakra.shown_names import shown_name
+from chakram.chakra.write.astra_collective import ASTRA_KEYS, TAG_LIMIT
+from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import rank_schedule, transfer_bytes
+from chakram.collectives.uneven import (
+    splits_bytes,
+    uneven_message_bytes,
+    uneven_share,
+)
+from chakram.errors import ScheduleError
+from chakram.program.operations import (
+    CollectiveOperation,
+    ComputeOperation,
+    SendOperation,
+)
+from chakram.trace.node import CPU_STREAM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.collectives.schedule import Algorithm, LocalTransfer, RankSchedule
+    from chakram.program.operations import Operation, RankProgram
+
+__all__ = ["ASTRA_ALGORITHMS", "AstraWorkload"]
+
+ASTRA_ALGORITHMS: Final = {
+    "ring": "ring",
+    "direct": "direct",
+    "halving_doubling": "halvingDoubling",
+    "binary_tree": "doubleBinaryTree",
+}
+"""What ASTRA-sim calls algorithms of ours."""
+
+_Instance = tuple[str, str, int]
+"""Job, group and number of a collective."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AstraWorkload:
+    """The traces of all NPUs, and what its system has to know.
+
+    Args:
+        npus: How many there are.
+        programs: By NPU, what it does; of those that are not here, nothing.
+        skipped: Names of operations that are left out: nothing waits for them.
+        starts_ns: By job, when it begins.
+
+    Attributes:
+        implementations: By collective, the algorithm that ASTRA-sim is told to take.
+        groups: By their ranks, the numbers of groups, from 1; all NPUs in order: none.
+        as_messages: How many shares of collectives become messages.
+        on_cpu: How many computations are a CPU's.
+
+    Raises:
+        ScheduleError: If there are more messages than tags.
+    """
+
+    npus: int
+    programs: Mapping[int, RankProgram]
+    skipped: frozenset[str] = frozenset()
+    starts_ns: Mapping[str, int] = field(default_factory=dict)
+    implementations: dict[CollectiveOp, str] = field(init=False, default_factory=dict)
+    groups: dict[tuple[int, ...], int] = field(init=False, default_factory=dict)
+    as_messages: int = field(init=False, default=0)
+    on_cpu: int = field(init=False, default=0)
+    _npu_of: dict[tuple[str, int], int] = field(init=False)
+    _tags: dict[_Instance, tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._npu_of = {
+            (each.job, each.rank): npu for npu, each in self.programs.items()
+        }
+        spans: dict[_Instance, tuple[int, int]] = {}
+        first_tag = 0
+        for program in self.programs.values():
+            for each in program.operations:
+                if isinstance(each, CollectiveOperation):
+                    self._note(program, each, spans)
+                elif not isinstance(each, ComputeOperation):
+                    first_tag = max(first_tag, each.number + 1)
+        self._tags = {}
+        for key, (channels, messages) in spans.items():
+            self._tags[key] = first_tag, messages
+            first_tag += channels * messages
+        if first_tag >= TAG_LIMIT:
+            raise ScheduleError("messages of collectives", "are more than tags")
+
+    def _note(
+        self,
+        program: RankProgram,
+        each: CollectiveOperation,
+        spans: dict[_Instance, tuple[int, int]],
+    ) -> None:
+        if each.name in self.skipped:
+            return
+        ranks = self._ranks(program, each)
+        if self._is_native(each, ranks):
+            if ranks != tuple(range(self.npus)):
+                self.groups.setdefault(ranks, len(self.groups) + 1)
+            return
+        self.as_messages += 1
+        key = (program.job, each.group, each.number)
+        channels, messages = spans.get(key, (1, 1))
+        for transfer in _share(_algorithm(program, each), program, each).sends:
+            channels = max(channels, transfer.channel + 1)
+            messages = max(messages, transfer.message + 1)
+        spans[key] = channels, messages
+
+    def _is_native(self, each: CollectiveOperation, ranks: tuple[int, ...]) -> bool:
+        """Tell whether ASTRA-sim has it; of an operation it takes one algorithm."""
+        name = ASTRA_ALGORITHMS.get(each.algorithm)
+        if name is None or each.op not in ASTRA_KEYS or not each.input_bytes:
+            return False
+        # Its trees are of all NPUs.
+        if each.algorithm == "binary_tree" and len(ranks) < self.npus:
+            return False
+        return self.implementations.setdefault(each.op, name) == name
+
+    def _ranks(
+        self, program: RankProgram, each: CollectiveOperation
+    ) -> tuple[int, ...]:
+        ranks = _group(program, each).ranks
+        return tuple(self._npu_of[program.job, rank] for rank in ranks)
+
+    def records(self, npu: int) -> Iterator[bytes]:
+        """Yield the records of the file of an NPU."""
+        yield frame(
+            encode_metadata(
+                Metadata(
+                    version=SCHEMA_VERSION,
+                    attributes={"producer": "chakram export astra-sim"},
+                )
+            )
+        )
+        program = self.programs.get(npu)
+        if program is None:
+            # Without any node it would never finish.
+            yield _node(0, "nothing to do", NodeType.COMP, (), _COMPUTES)
+            return
+        first: tuple[int, ...] = ()
+        if start_ns := self.starts_ns.get(program.job, 0):
+            first = (0,)
+            duration_us = round(start_ns / 1000)
+            yield _node(0, "start", NodeType.COMP, (), _COMPUTES, duration_us)
+        operations = program.operations
+        inner = len(operations) + 1
+        last_of: dict[str, int] = {}
+        for row, each in enumerate(operations):
+            if each.name in self.skipped:
+                continue
+            after = [place + 1 for place in each.dependencies] or list(first)
+            if isinstance(each, CollectiveOperation):
+                # One at a time of a group, in one order, whatever else they wait for.
+                if each.group in last_of:
+                    after.append(last_of[each.group] + 1)
+                last_of[each.group] = row
+                ranks = self._ranks(program, each)
+                if not self._is_native(each, ranks):
+                    nodes, inner = self._messages(program, each, after, inner, row + 1)
+                    yield from nodes
+                    continue
+            yield self._plain(program, each, row + 1, sorted({*after}))
+
+    def _plain(
+        self, program: RankProgram, each: Operation, node: int, after: Sequence[int]
+    ) -> bytes:
+        """Return the record of an operation that is one node."""
+        if isinstance(each, ComputeOperation):
+            on_cpu = each.stream == CPU_STREAM
+            self.on_cpu += on_cpu
+            attributes = {**_COMPUTES, "is_cpu_op": on_cpu}
+            duration_us = round(each.duration_ns / 1000)
+            return _node(node, each.name, NodeType.COMP, after, attributes, duration_us)
+        if isinstance(each, CollectiveOperation):
+            group = self.groups.get(self._ranks(program, each))
+            attributes = {
+                "comm_type": int(CollectiveType[each.op.name]),
+                "comm_size": each.input_bytes,
+                **({} if group is None else {"pg_name": str(group)}),
+                "is_cpu_op": False,
+            }
+            return _node(node, each.name, NodeType.COMM_COLL, after, attributes)
+        sends = isinstance(each, SendOperation)
+        peer = self._npu_of[program.job, each.peer]
+        size_bytes = max(1, each.size_bytes)
+        return _message(node, each.name, after, sends, peer, size_bytes, each.number)
+
+    def _messages(
+        self,
+        program: RankProgram,
+        each: CollectiveOperation,
+        after: Sequence[int],
+        first: int,
+        node: int,
+    ) -> tuple[list[bytes], int]:
+        """Return the messages of a collective, and the next node that is free.
+
+        Args:
+            program: Of the rank.
+            each: The collective.
+            after: What it waits for.
+            first: The first node that is free.
+            node: The one behind all of them.
+        """
+        how, ranks = _algorithm(program, each), self._ranks(program, each)
+        share = _share(how, program, each)
+        base, messages = self._tags[program.job, each.group, each.number]
+
+        position = _group(program, each).position(program.rank)
+
+        def size_bytes(transfer: LocalTransfer, *, sends: bool) -> int:
+            if each.op is CollectiveOp.BARRIER:
+                return 1
+            if each.splits is None:
+                return transfer_bytes(
+                    how, transfer, nranks=len(ranks), input_bytes=each.input_bytes
+                )
+            src, dst = (position, transfer.peer)[:: 1 if sends else -1]
+            known = splits_bytes(how, each.splits, each.passed_bytes, position=position)
+            return uneven_message_bytes(
+                how, transfer, src=src, dst=dst, pair_bytes=known
+            )
+
+        order = sorted(
+            [(one.step, 0, place) for place, one in enumerate(share.sends)]
+            + [(one.step, 1, place) for place, one in enumerate(share.receives)]
+        )
+        done: dict[int, int] = {}
+        nodes: list[bytes] = []
+        for step, receives, place in order:
+            transfer = (share.receives if receives else share.sends)[place]
+            size = size_bytes(transfer, sends=not receives)
+            if not size:
+                continue  # nobody sends it either
+            waits = [done[need] for need in transfer.needs if need in done]
+            nodes.append(
+                _message(
+                    first,
+                    f"{each.name} {step}",
+                    sorted(waits or after),
+                    not receives,
+                    ranks[transfer.peer],
+                    size,
+                    base + transfer.channel * messages + transfer.message,
+                )
+            )
+            if receives:
+                done[place] = first
+            first += 1
+        ends = range(first - len(nodes), first)
+        nodes.append(_node(node, each.name, NodeType.COMP, [*ends] or after, _COMPUTES))
+        return nodes, first
+
+
+_COMPUTES: Final[Mapping[str, Any]] = {
+    "num_ops": 0,
+    "tensor_size": 0,
+    "is_cpu_op": False,
+}
+
+
+def _group(program: RankProgram, each: CollectiveOperation) -> ProcessGroup:
+    return next(group for group in program.groups if group.name == each.group)
+
+
+def _algorithm(program: RankProgram, each: CollectiveOperation) -> Algorithm:
+    return algorithm_of(
+        each.op,
+        each.algorithm,
+        nranks=len(_group(program, each).ranks),
+        root=each.root,
+        listed=program.algorithms,
+    )
+
+
+def _share(
+    how: Algorithm, program: RankProgram, each: CollectiveOperation
+) -> RankSchedule:
+    group = _group(program, each)
+    position = group.position(program.rank)
+    if each.splits is not None:
+        return uneven_share(how, each.splits, position=position)
+    return rank_schedule(
+        how, position=position, nranks=len(group.ranks), root=each.root
+    )
+
+
+def _message(
+    node: int,
+    name: str,
+    after: Sequence[int],
+    sends: bool,
+    peer: int,
+    size_bytes: int,
+    tag: int,
+) -> bytes:
+    kind = NodeType.COMM_SEND if sends else NodeType.COMM_RECV
+    attributes = {
+        "comm_size": size_bytes,
+        "comm_dst" if sends else "comm_src": peer,
+        "comm_tag": tag,
+        "is_cpu_op": False,
+    }
+    return _node(node, name, kind, after, attributes)
+
+
+def _node(
+    node: int,
+    name: str,
+    kind: NodeType,
+    after: Sequence[int],
+    attributes: Mapping[str, Any],
+    duration_us: int = 0,
+) -> bytes:
+    return frame(
+        encode_node(
+            node_id=node,
+            name=shown_name(name, kind),
+            node_type=kind,
+            data_deps=after,
+            duration_micros=duration_us,
+            attributes=attributes,
+        )
+    )
