@@ -93,6 +93,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export fct": (
         "chakram export fct runs/20260131T101500Z-quickstart --out exported",
     ),
+    "export pfc": (
+        "chakram export pfc configs/incast.yaml --set fabric.switch=model "
+        "--set fabric.switches.profile=ns3 --set records.sample_bin=1us --out exported",
+    ),
+    "export qlen": (
+        "chakram export qlen configs/incast.yaml --set records.sample_bin=100us "
+        "--out exported",
+    ),
     "export p2p": (
         "chakram export p2p runs/20260131T101500Z-quickstart --out exported",
         "chakram export p2p configs/incast.yaml --set seed=2 --out exported",

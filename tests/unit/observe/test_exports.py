@@ -15,10 +15,15 @@ import chakram
 from chakram.cli import main
 from chakram.errors import ResultsError
 from chakram.observe.exports import flow_times, links_csv, pairs_csv
+from chakram.observe.queue_exports import pause_events, queue_lengths
 from chakram.observe.sides import read_side
 from chakram.results.comparison import compare
 from chakram.results.readers.nccl_tests import TESTS, read_nccl_json
-from chakram.results.readers.ns3 import read_flow_times
+from chakram.results.readers.ns3 import (
+    read_flow_times,
+    read_pauses,
+    read_queue_lengths,
+)
 
 EXPERIMENT: dict[str, Any] = {
     "version": 1,
@@ -172,4 +177,57 @@ def test_a_run_without_messages_is_told(run: chakram.Results, tmp_path: Path) ->
     results = chakram.open_run(tmp_path / "run")
     for export in (flow_times, pairs_csv):
         with pytest.raises(ResultsError, match="has no messages of measured"):
+            export(results)
+
+
+def incast(tmp_path: Path, **changes: Any) -> chakram.Results:
+    trace = {"synth": "incast", "ranks": 4, "fan_in": 3, "size": "256KiB"}
+    experiment = {
+        "version": 1,
+        "name": "pauses",
+        "jobs": [{"name": "j", "trace": trace}],
+        "iterations": {"warmup": 0, "measured": 1},
+        "fabric": {
+            "kind": "namespaces",
+            "switch": "model",
+            "topology": {"single_switch": {"hosts": 4}},
+            "links": {"host": {"rate": "10Gbit", "delay": "500ns"}},
+            "switches": {"profile": "ns3", "buffer": "512KiB"},
+        },
+        "transport": {"congestion_control": "none", "window": "256KiB"},
+        "records": {"sample_bin": "1us"},
+        "predict": [],
+    }
+    return chakram.simulate({**experiment, **changes}, runs=tmp_path / "runs")
+
+
+def test_queues_and_pauses_are_those_of_the_samples(tmp_path: Path) -> None:
+    results = incast(tmp_path)
+    for kind in ("qlen", "pfc"):
+        exported(kind, results.path, tmp_path)
+    queues = read_queue_lengths((tmp_path / "qlen.txt").read_bytes(), "qlen.txt")
+    samples = results.table("link_samples").to_pylist()
+    longest = max(row["queue_bytes"] for row in samples if row["port"] == "s0:h0")
+    # Hosts are nodes 0 to 3; the port to the first one is interface 1 of the switch.
+    assert {each.node for each in queues} == {4}
+    at_port = [each.size_bytes for each in queues if each.interface == 1]
+    assert max(at_port) == longest > 10_000
+    assert all(each.size_bytes >= 1000 for each in queues)
+    times_ns = [each.time_ns for each in queues]
+    assert times_ns == sorted(times_ns)
+    events = read_pauses((tmp_path / "pfc.txt").read_bytes(), "pfc.txt")
+    rested_ns: Counter[int] = Counter()
+    for each in events:
+        assert (each.is_switch, each.interface) == (False, 1)
+        rested_ns[each.node] += each.time_ns * (-1 if each.pauses else 1)
+    paused = {each.port: each.paused_ns for each in results.links()}
+    expected = {n: paused[f"h{n}:eth0"] for n in range(4) if paused[f"h{n}:eth0"]}
+    assert expected
+    assert {node: time_ns for node, time_ns in rested_ns.items() if time_ns} == expected
+
+
+def test_a_run_without_samples_is_told(tmp_path: Path) -> None:
+    results = incast(tmp_path, records={"sample_bin": "0s"})
+    for export in (queue_lengths, pause_events):
+        with pytest.raises(ResultsError, match="has no samples of queues"):
             export(results)

@@ -9,7 +9,7 @@ import typer
 
 from chakram.cli.export.astra_sim import astra_sim
 from chakram.cli.export.nccl_tests import nccl_tests
-from chakram.cli.export.ns3 import fct
+from chakram.cli.export.ns3 import fct, pfc, qlen
 from chakram.cli.export.tables import links, p2p
 
 __all__ = ["app"]
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 app.command()(astra_sim)
 app.command()(fct)
+app.command()(pfc)
+app.command()(qlen)
 app.command()(p2p)
 app.command()(links)
 app.command()(nccl_tests)

@@ -1,0 +1,134 @@
+"""Queues and pauses of a run, as ns-3 has them: from samples of its links."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.compute as pc
+
+from chakram.errors import ResultsError
+from chakram.results.readers.ns3 import (
+    LEAST_QUEUE_BYTES,
+    PauseEvent,
+    QueueLength,
+)
+
+if TYPE_CHECKING:
+    from chakram.observe.run_results import RunResults
+
+__all__ = ["pause_events", "queue_lengths"]
+
+
+class _Place(NamedTuple):
+    """Where a port is, as ns-3 counts: hosts first, interfaces from 1."""
+
+    node: int
+    is_switch: bool
+    interface: int
+
+
+def _places(results: RunResults) -> dict[str, _Place]:
+    """Return where all ports of the fabric are, by their names."""
+    links = results.table("links", "kind", "direction", "port").to_pylist()
+    ports = [each["port"] for each in links if each["port"]]
+    hosts = [
+        each["port"].partition(":")[0]
+        for each in links
+        if each["port"] and (each["kind"], each["direction"]) == ("host", "up")
+    ]
+    nodes = dict.fromkeys([*hosts, *(port.partition(":")[0] for port in ports)])
+    number_of = {node: number for number, node in enumerate(nodes)}
+    used: Counter[str] = Counter()
+    found = {}
+    for port in ports:
+        node = port.partition(":")[0]
+        used[node] += 1
+        number = number_of[node]
+        found[port] = _Place(number, number >= len(hosts), used[node])
+    return found
+
+
+def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], int]:
+    """Return samples of links in the order of time, and when its messages begin.
+
+    Raises:
+        ResultsError: If there are none.
+    """
+    columns = ["time_ns", "port", "traffic_class", *names]
+    table = results.table("link_samples", *columns)
+    # The last one is taken even where nobody asks for samples.
+    if pc.count_distinct(table["time_ns"]).as_py() < 2:
+        raise ResultsError(
+            str(results.path),
+            "has no samples of queues",
+            "simulate packets, or run with fabric.switch: model; without "
+            "records.sample_bin: 0s",
+        )
+    flows = results.table("flows", "posted_ns", "measured")
+    begin_ns = pc.min(flows.filter(pc.field("measured"))["posted_ns"]).as_py()
+    return table.sort_by("time_ns").to_pylist(), begin_ns or 0
+
+
+def queue_lengths(results: RunResults) -> list[QueueLength]:
+    """Return the queues of switches at every sample at which any of them had changed.
+
+    Raises:
+        ResultsError: If there are no samples.
+    """
+    rows, begin_ns = _samples(results, "queue_bytes")
+    places, dilation = _places(results), results.manifest.dilation
+    waiting: dict[_Place, dict[int, int]] = defaultdict(dict)
+    found = []
+    for time_ns, changed in groupby(rows, key=lambda row: row["time_ns"]):
+        for row in changed:
+            place = places[row["port"]]
+            waiting[place][row["traffic_class"]] = row["queue_bytes"]
+        found += [
+            QueueLength(
+                (time_ns - begin_ns) // dilation, place.node, place.interface, size
+            )
+            for place, by_class in sorted(waiting.items())
+            if place.is_switch
+            and time_ns >= begin_ns
+            and (size := sum(by_class.values())) >= LEAST_QUEUE_BYTES
+        ]
+    return found
+
+
+def pause_events(results: RunResults) -> list[PauseEvent]:
+    """Return when ports were paused and went on, in the order of time.
+
+    Samples say how long; of several pauses between two samples one is told, as long as
+    all of them.
+
+    Raises:
+        ResultsError: If there are no samples.
+    """
+    rows, begin_ns = _samples(results, "paused_ns")
+    places, dilation = _places(results), results.manifest.dilation
+    before: dict[tuple[str, int], tuple[int, int, bool]] = {}
+    found = []
+
+    def tell(time_ns: int, port: str, pauses: bool) -> None:
+        place = places[port]
+        at_ns = max(0, time_ns - begin_ns) // dilation
+        event = PauseEvent(at_ns, place.node, place.is_switch, place.interface, pauses)
+        found.append(event)
+
+    for row in rows:
+        key = (row["port"], row["traffic_class"])
+        last_ns, sum_ns, rests = before.get(key, (0, 0, False))
+        time_ns, rested_ns = row["time_ns"], row["paused_ns"] - sum_ns
+        if rests and rested_ns < time_ns - last_ns:
+            tell(last_ns + rested_ns, row["port"], False)
+            rests = False
+        elif rested_ns and not rests:
+            tell(time_ns - rested_ns, row["port"], True)
+            rests = True
+        before[key] = time_ns, row["paused_ns"], rests
+    for (port, _), (last_ns, _, rests) in before.items():
+        if rests:
+            tell(last_ns, port, False)
+    return sorted(found, key=lambda each: each.time_ns)
