@@ -1,37 +1,116 @@
-"""Builds the Grafana dashboard "Chakram run" as classic dashboard JSON.
+"""Builds the Grafana dashboards as classic dashboard JSON.
 
-``python -m dashboards.build`` writes ``dashboards/grafana/chakram-run.json``, which is
-committed: who runs Grafana needs nothing of this.  Tests build it again and compare,
-check every query against the metric catalogue, and run every query against a real
-Prometheus.
+``python -m dashboards.build`` writes ``dashboards/grafana/*.json``, which are
+committed: who runs Grafana needs nothing of this.  Tests build them again and compare,
+check every query (``dashboards.lint``), and run every query against a real Prometheus.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
+    DashboardLinkType,
     VariableRefresh,
     VariableSort,
 )
 
 from dashboards.panels import SOURCE
-from dashboards.queries import RUN
+from dashboards.queries import JOB, RUN, rate
+from dashboards.run_boards import BOTH, add_courses, add_jobs, add_results
+from dashboards.wire_boards import (
+    add_congestion,
+    add_ports,
+    add_queue_pairs,
+    add_switches,
+)
 from dashboards.wire_rows import add_generator, add_transport
-from dashboards.work_rows import add_collectives, add_flows, add_run
+from dashboards.work_rows import add_collectives, add_flows, add_lost_time, add_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FOLDER = Path(__file__).parent / "grafana"
-FILE = FOLDER / "chakram-run.json"
-UID = "chakram-run"
-TITLE = "Chakram run"
+
+VARIABLES = {
+    "job": ("Scraped as", "job", "chakram_run_info"),
+    "instance": ("Instance", "instance", "chakram_run_info"),
+    "run_id": ("Run", "run_id", "chakram_run_info"),
+    "run_a": ("Run A", "run_id", "chakram_run_info"),
+    "run_b": ("Run B", "run_id", "chakram_run_info"),
+    "collective": ("Collective", "collective", "chakram_collectives_total"),
+    "chakram_job": ("Job", "chakram_job", "chakram_iterations_total"),
+}
+"""By name: what it is called, the label whose values it has, and of which metric."""
 
 
-def add_variables(board: dashboard.Dashboard) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """A dashboard."""
+
+    uid: str
+    title: str
+    about: str
+    variables: tuple[str, ...]
+    rows: tuple[Callable[[dashboard.Dashboard], None], ...]
+    selector: str = RUN
+
+
+BOARDS = (
+    Board(
+        uid="chakram-run",
+        title="Chakram run",
+        about="One run of Chakram: collectives, lost time, flows, fabric, generator.",
+        variables=("job", "instance", "run_id", "collective", "chakram_job"),
+        rows=(
+            add_run,
+            add_collectives,
+            add_lost_time,
+            add_flows,
+            add_transport,
+            add_generator,
+        ),
+    ),
+    Board(
+        uid="chakram-compare",
+        title="Chakram: two runs compared",
+        about="Two runs of Chakram beside each other; the time range holds both.",
+        variables=("job", "run_a", "run_b"),
+        rows=(add_results, add_courses),
+        selector=BOTH,
+    ),
+    Board(
+        uid="chakram-switch",
+        title="Chakram: switches and congestion",
+        about="Queues, marks, pauses and drops of modelled switches, and congestion as "
+        "the ends see it.",
+        variables=("job", "instance", "run_id"),
+        rows=(add_switches, add_congestion),
+    ),
+    Board(
+        uid="chakram-queue-pairs",
+        title="Chakram: queue pairs and ports",
+        about="Rates, repairs and round trips of queue pairs, and what ports count.",
+        variables=("job", "instance", "run_id"),
+        rows=(add_queue_pairs, add_ports),
+    ),
+    Board(
+        uid="chakram-jobs",
+        title="Chakram: jobs",
+        about="The jobs of a run beside one another.",
+        variables=("job", "instance", "run_id", "chakram_job"),
+        rows=(add_jobs,),
+    ),
+)
+
+
+def add_variables(board: dashboard.Dashboard, names: tuple[str, ...]) -> None:
     """Add the variables, each asking only for what the ones before allow.
 
     Those that come after the run are labels of some metrics only: no other can ask for
@@ -43,63 +122,96 @@ def add_variables(board: dashboard.Dashboard) -> None:
         .type("prometheus")
     )
     chosen: list[str] = []
-    for name, label, metric in (
-        ("instance", "Instance", "chakram_run_info"),
-        ("run_id", "Run", "chakram_run_info"),
-        ("collective", "Collective", "chakram_collectives_total"),
-        ("chakram_job", "Job", "chakram_iterations_total"),
-    ):
+    for name in names:
+        title, label, metric = VARIABLES[name]
         selector = f"{{{', '.join(chosen)}}}" if chosen else ""
-        board.with_variable(
+        is_one = name.startswith("run_") and name != "run_id"
+        variable = (
             dashboard.QueryVariable(name)
-            .label(label)
+            .label(title)
             .datasource(SOURCE)
             .query(
                 {
                     "qryType": 1,
-                    "query": f"label_values({metric}{selector}, {name})",
+                    "query": f"label_values({metric}{selector}, {label})",
                     "refId": f"variable-{name}",
                 }
             )
-            .definition(f"label_values({metric}{selector}, {name})")
+            .definition(f"label_values({metric}{selector}, {label})")
             .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
             .sort(VariableSort.ALPHABETICAL_ASC)
-            .multi(True)
-            .include_all(True)
-            .all_value(".+")
         )
-        chosen += [f'{name}=~"${name}"'] if metric == "chakram_run_info" else []
+        if not is_one:
+            variable = variable.multi(True).include_all(True).all_value(".+")
+            if metric == "chakram_run_info":
+                chosen.append(f'{label}=~"${name}"')
+        board.with_variable(variable)
 
 
-def build() -> dict[str, Any]:
-    """Return the dashboard as plain JSON values, all panels numbered."""
+def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
+    """Add begin and end of runs, ends of iterations, and packets disturbed on purpose.
+
+    A gauge that holds a time is drawn at that time.
+    """
+    iterations = JOB if "chakram_job" in of.variables else of.selector
+    times = (
+        ("Start", "green", "chakram_run_start_time_seconds", of.selector),
+        ("End", "red", "chakram_run_end_time_seconds", of.selector),
+        ("Iterations", "blue", "chakram_iteration_end_time_seconds", iterations),
+    )
+    for name, color, metric, selector in times:
+        what = "Iteration of {{chakram_job}}" if name == "Iterations" else name
+        board.annotation(
+            _annotation(name, color, f"{metric}{{{selector}}} * 1000")
+            .enable(name != "Iterations")
+            .use_value_for_time(True)
+            .title_format(f"{what} of run {{{{run_id}}}}")
+        )
+    disturbed = " + ".join(
+        f"sum by (run_id) ({rate(f'chakram_injected_{what}_total', of.selector)})"
+        for what in ("drops", "disturbances")
+    )
+    board.annotation(
+        _annotation("Faults", "orange", f"({disturbed}) > 0")
+        .enable(True)
+        .title_format("Packets disturbed on purpose in run {{run_id}}")
+    )
+
+
+def _annotation(name: str, color: str, expr: str) -> dashboard.AnnotationQuery:
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(SOURCE)
+        .icon_color(color)
+        .expr(expr)
+    )
+
+
+def build(of: Board) -> dict[str, Any]:
+    """Return a dashboard as plain JSON values, all panels numbered."""
     board = (
-        dashboard.Dashboard(TITLE)
-        .uid(UID)
-        .description("One run of Chakram: collectives, flows, fabric, generator.")
+        dashboard.Dashboard(of.title)
+        .uid(of.uid)
+        .description(of.about)
         .tags(["chakram"])
-        .readonly()
+        .editable()
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .time("now-5m", "now")
         .refresh("5s")
         .timepicker(dashboard.TimePicker().refresh_intervals(["1s", "5s", "10s", "1m"]))
-    )
-    add_variables(board)
-    for name, metric, color in (
-        ("Start", "chakram_run_start_time_seconds", "green"),
-        ("End", "chakram_run_end_time_seconds", "red"),
-    ):
-        board.annotation(
-            dashboard.AnnotationQuery()
-            .name(name)
-            .datasource(SOURCE)
-            .enable(True)
-            .icon_color(color)
-            .expr(f"{metric}{{{RUN}}} * 1000")
-            .use_value_for_time(True)
-            .title_format(f"{name} of run {{{{run_id}}}}")
+        .link(
+            dashboard.DashboardLink("Chakram")
+            .type(DashboardLinkType.DASHBOARDS)
+            .tags(["chakram"])
+            .as_dropdown(True)
+            .include_vars(True)
+            .keep_time(True)
         )
-    for add in (add_run, add_collectives, add_flows, add_transport, add_generator):
+    )
+    add_variables(board, of.variables)
+    add_annotations(board, of)
+    for add in of.rows:
         add(board)
     document: dict[str, Any] = json.loads(JSONEncoder().encode(board.build()))
     # The library leaves panels without numbers; links and annotations need them.
@@ -111,11 +223,16 @@ def build() -> dict[str, Any]:
     return document
 
 
-def text() -> str:
-    """Return the file's contents."""
-    return json.dumps(build(), indent=2, sort_keys=True) + "\n"
+def texts() -> dict[Path, str]:
+    """Return by file its contents."""
+    return {
+        FOLDER / f"{each.uid}.json": json.dumps(build(each), indent=2, sort_keys=True)
+        + "\n"
+        for each in BOARDS
+    }
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    FILE.write_text(text(), encoding="utf-8")
+    for file, text in texts().items():
+        file.write_text(text, encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Panels of the dashboard, all of one look."""
+"""Panels of the dashboards, all of one look."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from grafana_foundation_sdk.builders import (
+    bargauge,
     common,
     dashboard,
     prometheus,
@@ -21,6 +22,7 @@ from grafana_foundation_sdk.models.common import (
     SortOrder,
     TooltipDisplayMode,
     VisibilityMode,
+    VizOrientation,
 )
 from grafana_foundation_sdk.models.dashboard import (
     Threshold,
@@ -41,6 +43,8 @@ def query(expr: str, legend: str = "", **options: Any) -> prometheus.Dataquery:
     """Return a query over the time range, or of this moment (``instant=True``)."""
     built = prometheus.Dataquery().datasource(SOURCE).expr(expr)
     built = built.instant() if options.get("instant") else built.range()
+    if options.get("table"):
+        built = built.format(PromQueryFormat.TABLE)
     if options.get("heatmap"):
         built = built.format(PromQueryFormat.HEATMAP)
     return built.legend_format(legend) if legend else built
@@ -63,6 +67,25 @@ def figure(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .color_scheme(dashboard.FieldColor().mode("thresholds"))
         .thresholds(thresholds((None, "text")))
+    )
+    return with_queries(panel, queries)
+
+
+def bars(
+    title: str, about: str, *queries: prometheus.Dataquery, unit: str, span: int = 8
+) -> bargauge.Panel:
+    """Return a panel with a bar for each of the last values."""
+    panel = (
+        bargauge.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .unit(unit)
+        .min(0)
+        .height(GRAPH_HEIGHT)
+        .span(span)
+        .orientation(VizOrientation.HORIZONTAL)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     )
     return with_queries(panel, queries)
 

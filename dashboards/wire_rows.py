@@ -1,4 +1,4 @@
-"""Rows of the dashboard about the wire, and about who puts packets on it."""
+"""Rows of the dashboard of a run about the wire, and who puts packets on it."""
 
 from __future__ import annotations
 
@@ -100,16 +100,30 @@ def add_generator(board: dashboard.Dashboard) -> None:
         graph(
             "Waiting for the generator",
             "Seconds per second that due packets waited for the data plane, summed "
-            "over flows; and the longest single lag since the start.",
+            "over flows.",
             query(
                 f"sum by (agent) ({rate('chakram_generator_wait_seconds_total')})",
-                "{{agent}} waiting",
+                "{{agent}}",
             ),
+            unit=units.Short,
+            span=6,
+        )
+    )
+    board.with_panel(
+        graph(
+            "Times of the generator",
+            "The longest that something due had to wait for the data plane so far, and "
+            "how far apart clocks may be.",
             query(
                 f"max by (agent) (chakram_generator_lag_max_seconds{{{RUN}}})",
                 "{{agent}} longest lag",
             ),
+            query(
+                f"max(chakram_agent_clock_uncertainty_seconds{{{RUN}}})",
+                "clock uncertainty",
+            ),
             unit=units.Seconds,
+            span=6,
         )
     )
     late, rounds = (
@@ -124,20 +138,17 @@ def add_generator(board: dashboard.Dashboard) -> None:
             query(f"sum by (agent) ({rate('chakram_cpu_seconds_total')})", "{{agent}}"),
             query(ratio(late, rounds), "late rounds"),
             unit=units.Short,
+            span=6,
         )
     )
     bound = rate("chakram_generator_bound_collectives_total", COLLECTIVE)
     board.with_panel(
         graph(
             "What makes numbers doubtful",
-            "Samples lost so far, generator-bound collectives per second, and how far "
-            "apart clocks may be (microseconds).",
+            "Samples lost so far, and generator-bound collectives per second.",
             query(f"sum(chakram_samples_dropped_total{{{RUN}}})", "samples dropped"),
             query(f"sum({bound}) or vector(0)", "generator-bound /s"),
-            query(
-                f"1e6 * max(chakram_agent_clock_uncertainty_seconds{{{RUN}}})",
-                "clock uncertainty (us)",
-            ),
             unit=units.Short,
+            span=6,
         )
     )

@@ -1,4 +1,4 @@
-"""Rows of the dashboard about the work: the run, its collectives, its flows."""
+"""Rows of the dashboard of a run about its work: collectives, lost time, flows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from dashboards.panels import (
     GRAPH_HEIGHT,
     SOURCE,
+    bars,
     figure,
     graph,
     logarithmic,
@@ -28,6 +29,7 @@ from dashboards.queries import (
     COLLECTIVE,
     DONE_OF_PLANNED,
     JOB,
+    LOST_SHARE,
     PLANNED,
     PREDICTED_BUS_BANDWIDTH,
     RUN,
@@ -199,6 +201,47 @@ def add_collectives(board: dashboard.Dashboard) -> None:
             ),
             unit="ops",
         )
+    )
+
+
+def add_lost_time(board: dashboard.Dashboard) -> None:
+    """Add the row with what time is spent on, and lost by."""
+    board.with_row(dashboard.Row("Lost time"))
+    board.with_panel(
+        graph(
+            "Where messages are",
+            "How many finished messages were in each part of their time at a moment: "
+            "waiting for the data plane, for their port, for a window, for a pace or "
+            "for a pause, being sent, being repaired, in the network.",
+            query(
+                f"sum by (part) ({rate('chakram_message_seconds_total')})", "{{part}}"
+            ),
+            unit=units.Short,
+        )
+        .stacking(common.StackingConfig().mode(StackingMode.NORMAL))
+        .fill_opacity(40)
+    )
+    board.with_panel(
+        bars(
+            "Lost time by cause",
+            "Share of the critical paths of the measured iterations, as `chakram why` "
+            "says; there once the run has ended.",
+            query(LOST_SHARE, "{{cause}} at {{place}}"),
+            unit=units.PercentUnit,
+        ).no_value("once the run has ended")
+    )
+    board.with_panel(
+        bars(
+            "Critical path",
+            "What the measured iterations had to wait for, likewise.",
+            query(
+                f"sum by (part) (chakram_critical_path_seconds{{{RUN}}}) "
+                "/ on () group_left () "
+                f"sum(chakram_critical_path_seconds{{{RUN}}})",
+                "{{part}}",
+            ),
+            unit=units.PercentUnit,
+        ).no_value("once the run has ended")
     )
 
 

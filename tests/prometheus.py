@@ -1,11 +1,9 @@
-"""A real Prometheus for tests, and the queries of a Grafana dashboard.
+"""A real Prometheus for tests.
 
 ::
 
     with start_prometheus(tmp_path, targets=["127.0.0.1:9464"]) as prometheus:
-        prometheus.wait_for_all(
-            [panel.substituted() for panel in panel_queries(dashboard)], timeout_s=60
-        )
+        prometheus.wait_for_all(["up"], timeout_s=60)
 """
 
 from __future__ import annotations
@@ -22,35 +20,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chakram.observe.catalogue import HISTOGRAM, METRICS
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 PROGRAM = "prometheus"
 
-_PARTS = ("_bucket", "_sum", "_count")
-BY_SERIES = {
-    f"{metric.name}{part}": metric
-    for metric in METRICS
-    for part in (_PARTS if metric.kind == HISTOGRAM else ("",))
-}
-"""What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
-
 MAX_SERIES_PER_AGENT = 150
-MAX_SERIES_PER_RUN = 4200
+MAX_SERIES_PER_RUN = 5200
+"""Of a run with 64 jobs on 64 hosts."""
+
 MAX_SERIES_OF_SWITCHES = 5500
 """Of 64 links with eight classes each way; few of those are used at a time."""
 
 START_TIMEOUT_S = 60.0
-ALL = ".+"
-"""What a variable stands for when everything is chosen."""
-
-_VARIABLES = ("instance", "run_id", "collective", "chakram_job")
-DEFAULT_VARIABLES: Mapping[str, str] = dict.fromkeys(_VARIABLES, ALL)
-
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _POLL_S = 0.05
 _QUERY_TIMEOUT_S = 60.0
 # Prometheus 2 writes `msg="Listening on" address=127.0.0.1:9090`, 3 writes the same
@@ -85,6 +68,27 @@ class Prometheus:
         result = self._get("query", query=expr, **moment)
         found: list[dict[str, Any]] = result["result"]
         return found
+
+    def times_answered(
+        self, expr: str, *, start_s: float, end_s: float, step_s: float
+    ) -> set[float]:
+        """Return at which moments of a time a query has an answer.
+
+        Raises:
+            ValueError: If the server refuses the query.
+        """
+        result = self._get(
+            "query_range",
+            query=expr,
+            start=f"{start_s:.3f}",
+            end=f"{end_s:.3f}",
+            step=f"{step_s:g}",
+        )
+        return {
+            float(time_s)
+            for series in result["result"]
+            for time_s, _ in series["values"]
+        }
 
     def label_values(self, label: str) -> list[str]:
         """Return all values of a label."""
@@ -128,7 +132,12 @@ class Prometheus:
 
 @contextmanager
 def start_prometheus(
-    folder: Path, targets: Sequence[str], *, scrape_interval: str = "1s"
+    folder: Path,
+    targets: Sequence[str],
+    *,
+    scrape_interval: str = "1s",
+    rules: Sequence[Path] = (),
+    data: Path | None = None,
 ) -> Iterator[Prometheus]:
     """Run a Prometheus of its own on a free port of 127.0.0.1.
 
@@ -137,13 +146,19 @@ def start_prometheus(
     Args:
         folder: Its configuration, data and log go there.
         targets: Addresses with ports that it scrapes, as job ``chakram``.
-        scrape_interval: Time between two scrapes.
+        scrape_interval: Time between two scrapes, and two evaluations of rules.
+        rules: Files of rules.
+        data: Where its data are; None: in *folder*.
 
     Raises:
         RuntimeError: If it does not start; with its log.
     """
     configuration = {
-        "global": {"scrape_interval": scrape_interval},
+        "global": {
+            "scrape_interval": scrape_interval,
+            "evaluation_interval": scrape_interval,
+        },
+        "rule_files": [str(path) for path in rules],
         "scrape_configs": [
             {"job_name": "chakram", "static_configs": [{"targets": list(targets)}]}
         ],
@@ -156,7 +171,8 @@ def start_prometheus(
             [
                 PROGRAM,
                 f"--config.file={file}",
-                f"--storage.tsdb.path={folder / 'data'}",
+                f"--storage.tsdb.path={data or folder / 'data'}",
+                "--storage.tsdb.retention.time=100y",
                 "--web.listen-address=127.0.0.1:0",
                 "--log.level=info",
             ],
@@ -185,48 +201,3 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{PROGRAM} did not start:\n{text}")
         time.sleep(_POLL_S)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PanelQuery:
-    """One query of a panel, a variable or an annotation of a dashboard."""
-
-    panel: str
-    expr: str
-
-    def substituted(
-        self, variables: Mapping[str, str] = DEFAULT_VARIABLES, *, window: str = "4s"
-    ) -> str:
-        """Return the query with Grafana's variables replaced.
-
-        Args:
-            variables: Values by name.
-            window: Value of ``$__rate_interval``: at least two scrape intervals.
-        """
-        values = {**variables, "__rate_interval": window}
-
-        def value(match: re.Match[str]) -> str:
-            return values.get(match[1] or match[2], match[0])
-
-        return _VARIABLE.sub(value, self.expr)
-
-
-def panel_queries(dashboard: Mapping[str, Any]) -> list[PanelQuery]:
-    """Return the queries of all panels of a dashboard, also of those inside rows."""
-    found = []
-    for panel in dashboard["panels"]:
-        for own in (panel, *panel.get("panels", ())):
-            found += [
-                PanelQuery(panel=own["title"], expr=target["expr"])
-                for target in own.get("targets", ())
-            ]
-    return found
-
-
-def annotation_queries(dashboard: Mapping[str, Any]) -> list[PanelQuery]:
-    """Return the queries of all annotations of a dashboard."""
-    return [
-        PanelQuery(panel=annotation["name"], expr=annotation["expr"])
-        for annotation in dashboard["annotations"]["list"]
-        if "expr" in annotation
-    ]

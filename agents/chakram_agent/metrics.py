@@ -52,7 +52,12 @@ class AgentMetrics(MetricsState):
         )
         self._agent = socket.gethostname()
         self._rows = LiveRows()
-        self._server = MetricsServer(self, open_listener(listen), self._rows.pages())
+        self._server = MetricsServer(
+            self,
+            open_listener(listen),
+            self._rows.pages(),
+            lambda: self._rows.show(self),
+        )
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a run while it goes, and the dashboard asks it."""
+"""Pages of queue pairs and ports while a run goes."""
 
 from __future__ import annotations
 
@@ -7,65 +7,14 @@ import re
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from chakram.observe.exporter import open_listener
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment
-from tests.prometheus import (
-    panel_queries,
-    prometheus_missing,
-    start_prometheus,
-)
-from tests.support import REPO_ROOT, require
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DASHBOARDS = sorted((REPO_ROOT / "dashboards/grafana").glob("*.json"))
-
 METRICS = re.compile(r"metrics: http://(127\.0\.0\.1:\d+)/")
-
-
-@pytest.mark.usefixtures("netns")
-def test_every_panel_is_answered_while_the_run_goes(tmp_path: Path) -> None:
-    require("prometheus", prometheus_missing())
-    assert DASHBOARDS
-    experiment = write_experiment(
-        tmp_path,
-        [moe(8)],
-        {
-            "kind": "namespaces",
-            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4}},
-            "links": {"host": {"rate": "50Mbit"}, "uplink": {"rate": "100Mbit"}},
-        },
-        iterations={"warmup": 0, "measured": 1_000_000},
-        predict=["bound", "simulate"],
-    )
-    with open_listener("127.0.0.1:0") as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    # Its first scrape takes seconds to come: the run begins meanwhile.
-    with (
-        start_prometheus(tmp_path, [address], scrape_interval="250ms") as prometheus,
-        RunProcess(experiment, "--metrics", address) as going,
-    ):
-        going.wait_for_records()
-        # Rates need a few scrapes with news in them.
-        for dashboard in DASHBOARDS:
-            document = json.loads(dashboard.read_text(encoding="utf-8"))
-            queries = panel_queries(document)
-            assert queries
-            prometheus.wait_for_all(
-                [query.substituted() for query in queries], timeout_s=PATIENCE_S
-            )
-        (state,) = prometheus.query("chakram_run_state == 1")
-        assert state["metric"]["state"] == "running"
-        (run_id,) = prometheus.label_values("run_id")
-        assert going.process.poll() is None
-    (directory,) = going.runs.iterdir()
-    manifest = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    assert manifest["run_id"] == run_id
 
 
 def test_queue_pairs_and_ports_are_pages_of_the_run(tmp_path: Path) -> None:

@@ -1,50 +1,58 @@
-"""What a real Prometheus has of a run that has ended is what its directory holds."""
+"""What a real Prometheus has of a run, and what dashboards and rules ask it.
+
+Live, when the run has ended, and filled in later from the run directory.
+"""
 
 from __future__ import annotations
 
-import json
+import re
+import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.catalogue import (
-    ACTIVITIES,
-    message_size,
-)
+from chakram.observe.catalogue import ACTIVITIES, SERIES, message_size
 from chakram.observe.exporter import open_listener
 from chakram.results.bandwidth import bus_factor
-from tests.e2e.runs import completed, moe, star, write_experiment
-from tests.prometheus import (
-    BY_SERIES,
-    panel_queries,
-    prometheus_missing,
-    start_prometheus,
-)
+from tests.e2e.runs import chakram, completed, moe, star, write_experiment
+from tests.prometheus import prometheus_missing, start_prometheus
 from tests.support import REPO_ROOT, require
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from chakram.observe.manifest import RunManifest
     from chakram.observe.run_results import RunResults
+    from tests.e2e.runs import Ended
     from tests.prometheus import Prometheus
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Values by the name of a series and its labels."""
 
-DASHBOARD = REPO_ROOT / "dashboards/grafana/chakram-run.json"
+RULES = REPO_ROOT / "dashboards/rules/chakram.yaml"
 OF_SCRAPE = {"__name__", "job", "instance"}
 LOOK_BACK = "10m"
+WINDOW = "2s"
+WHOLE_RUN = "10m"
 PORTS = {"ports": [0, 1, 2, 3]}
+AT_THE_END = re.compile(
+    r"chakram_(lost_seconds|critical_path_seconds|run_end_time_seconds)"
+    r'|state=~"failed|partial"'
+)
+"""What there is nothing to say of while a run goes."""
 
 
 @pytest.mark.usefixtures("netns")
-def test_prometheus_has_the_end_of_a_run_as_its_directory_has_it(
+def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
     tmp_path: Path,
 ) -> None:
     require("prometheus", prometheus_missing())
+    lint = pytest.importorskip("dashboards.lint", exc_type=ImportError)
     jobs = [
         moe(4) | {"name": "front", "size_scale": "1/128", "placement": PORTS},
         moe(4)
@@ -58,19 +66,30 @@ def test_prometheus_has_the_end_of_a_run_as_its_directory_has_it(
     experiment = write_experiment(
         tmp_path,
         jobs,
-        star(4, rate="40Mbit"),
-        iterations={"warmup": 1, "measured": 2},
+        star(4, rate="40Mbit") | {"switch": "model"},
+        iterations={"warmup": 1, "measured": 12},
         transport={"congestion_control": "dcqcn"},
-        predict=["bound"],
+        faults={"packets": [{"action": "drop", "probability": 0.002}]},
+        predict=["bound", "simulate"],
     )
     with open_listener("127.0.0.1:0") as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    with start_prometheus(tmp_path, [address], scrape_interval="250ms") as prometheus:
+    with start_prometheus(
+        tmp_path, [address], scrape_interval="250ms", rules=[RULES]
+    ) as prometheus:
         # Its first scrape takes seconds to come: here it finds nobody yet.
         prometheus.wait_for_all(["up"], timeout_s=PATIENCE_S)
         ended = completed(experiment, "--metrics", address)
         series, end_s = last_series(prometheus)
-        done, planned = iterations_shown(prometheus, end_s)
+        done, planned = iterations_shown(lint, prometheus, end_s)
+        run_id = ended.results.manifest.run_id
+        runs = {"run_a": run_id, "run_b": run_id}
+        queries = [
+            (query.where, query.measured(runs, window=WINDOW))
+            for query in lint.all_queries()
+        ]
+        silent = unanswered(prometheus, queries, end_s)
+    assert "\n".join(silent) == ""
     results = ended.results
     expected = {
         **of_the_run(results.manifest),
@@ -83,8 +102,79 @@ def test_prometheus_has_the_end_of_a_run_as_its_directory_has_it(
     found = {each: series.get(each) for each in expected}
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
     # The background has done some, too, and was to do none in particular.
-    assert done == planned == 3
+    assert done == planned == 13
     assert value(series, "chakram_iterations_total", chakram_job="back") > 0
+
+    with filled(tmp_path, ended) as prometheus:
+        later, end_s = last_series(prometheus)
+        asked = [
+            (query.where, with_recorded(query.measured(runs, window=WHOLE_RUN)))
+            for query in lint.all_queries()
+        ]
+        silent = [
+            f"{where}: {expr}"
+            for where, expr in asked
+            if not prometheus.query(expr, time_s=end_s)
+        ]
+    assert "\n".join(silent) == ""
+    found = {each: later.get(each) for each in expected}
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    # All else is there, too, as it was served last; but for what is of a moment.
+    moments = ("_per_second", "chakram_run_start_time", "chakram_run_end_time")
+    lacking = {name for name, _ in series} - {name for name, _ in later}
+    assert lacking == set()
+    for each, number in series.items():
+        if not any(text in each[0] for text in moments):
+            assert later[each] == pytest.approx(number, rel=1e-6, abs=1e-6), each
+
+
+def unanswered(
+    prometheus: Prometheus, queries: Sequence[tuple[str, str]], end_s: float
+) -> list[str]:
+    """Return which queries had no answer while the run went, or none at its end."""
+    start_s = end_s - 600
+    state = 'chakram_run_state{state="running"} == 1'
+    found = prometheus.times_answered(state, start_s=start_s, end_s=end_s, step_s=0.25)
+    going = {"start_s": min(found), "end_s": max(found), "step_s": 0.25}
+    assert max(found) < end_s
+    return [
+        f"{where}: {expr}"
+        for where, expr in queries
+        if not (
+            (AT_THE_END.search(expr) or prometheus.times_answered(expr, **going))
+            and prometheus.query(expr, time_s=end_s)
+        )
+    ]
+
+
+def with_recorded(expr: str) -> str:
+    """Return a query with what rules record in its place: nobody evaluates them."""
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            if "record" in rule:
+                expr = expr.replace(rule["record"], f"({rule['expr']})")
+    return expr
+
+
+@contextmanager
+def filled(folder: Path, ended: Ended) -> Iterator[Prometheus]:
+    """Run a Prometheus whose data were exported from the run directory."""
+    text, data = folder / "exported/run.om", folder / "blocks"
+    exported = chakram(
+        "export", "openmetrics", ended.directory, "--out", text.parent, runs=ended.runs
+    )
+    assert exported.code == 0, exported.errors
+    done = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, data],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    with start_prometheus(folder, [], data=data) as prometheus:
+        yield prometheus
 
 
 def last_series(prometheus: Prometheus) -> tuple[Series, float]:
@@ -100,7 +190,7 @@ def last_series(prometheus: Prometheus) -> tuple[Series, float]:
         assert "exported_job" not in labels
         name = labels["__name__"]
         assert set(labels) - OF_SCRAPE - {"le"} == {
-            label for label in BY_SERIES[name].label_names if labels.get(label)
+            label for label in SERIES[name].label_names if labels.get(label)
         }
         own = {key: text for key, text in labels.items() if key not in OF_SCRAPE}
         time_s, text = item["values"][-1]
@@ -109,12 +199,11 @@ def last_series(prometheus: Prometheus) -> tuple[Series, float]:
     return found, last_s
 
 
-def iterations_shown(prometheus: Prometheus, time_s: float) -> list[float]:
+def iterations_shown(lint: Any, prometheus: Prometheus, time_s: float) -> list[float]:
     """Return what the dashboard showed of iterations then: done, and planned."""
-    document = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     shown = []
-    for query in panel_queries(document):
-        if query.panel == "Iterations":
+    for query in lint.all_queries():
+        if query.where == "chakram-run.json: Iterations":
             (item,) = prometheus.query(query.substituted(), time_s=time_s)
             shown.append(float(item["value"][1]))
     return shown

@@ -111,6 +111,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export nccl-tests": (
         "chakram export nccl-tests runs/20260131T101500Z-quickstart --out exported",
     ),
+    "export openmetrics": (
+        "chakram export openmetrics runs/20260131T101500Z-quickstart --out exported",
+        "chakram export openmetrics configs/incast.yaml --step 1ms --out exported",
+    ),
     "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),
     "plan": (
         "chakram plan configs/quickstart.yaml",

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,13 +22,14 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from chakram.results.intervals import HEADING, Intervals
+from chakram.results.intervals import HEADING, Intervals, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from chakram.results.intervals import AgentSample
+    from chakram.results.under_way import UnderWay
 
 __all__ = ["ProgressReporter", "phases_line"]
 
@@ -115,22 +117,39 @@ class ProgressReporter:
             self._next_line_ns = now_ns + _LINE_EVERY_NS
             self._print(f"{self._phase}: {unit} {done} of {total}")
 
-    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
-        """Say what happened in the last interval, if that is over."""
-        if not self._interval_ns or not self._phases:
+    def sample(
+        self,
+        agent: str,
+        sample: AgentSample,
+        *,
+        done: int,
+        total: int,
+        work: UnderWay | None = None,
+    ) -> None:
+        """Say what happened in the last interval, if that is over, and what does."""
+        if not self._phases:
             return
         now_ns = self._clock_ns()
+        doing = "" if work is None else work.text()
+        if self._bar is not None and self._task is not None and work is not None:
+            left = time_left(work.left_ns(now_ns - self._phases[-1][1]))
+            text = f"{self._phase}: {doing}, {left} left"
+            self._bar.update(self._task, description=escape(text))
+        if not self._interval_ns:
+            return
         if self._intervals is None:
             _, begin_ns = self._phases[-1]
             self._intervals = Intervals(every_ns=self._interval_ns, begin_ns=begin_ns)
             self._print(HEADING)
         line = self._intervals.take(
-            agent, sample, now_ns=now_ns, done=done, total=total
+            agent, sample, now_ns=now_ns, done=done, total=total, work=work
         )
         if line is not None:
             # It says how many iterations are done, too.
             self._next_line_ns = now_ns + 2 * max(self._interval_ns, _LINE_EVERY_NS)
-            self._print(line)
+            # A terminal shows what is under way beside the bar.
+            is_bar = self._bar is not None
+            self._print(line if is_bar or not doing else f"{line}  {doing}")
 
     def note(self, text: str) -> None:
         """Say something that stays to be read."""

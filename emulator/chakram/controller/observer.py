@@ -8,10 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from chakram.controller.state import Phase
 from chakram.results.counters import fault_slot, slot
 from chakram.results.generator_health import GeneratorHealth, ShardHealth, agent_health
 from chakram.results.intervals import agent_sample
+from chakram.results.records import FLOW_FIELDS
+from chakram.results.under_way import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from chakram.observe.run_directory import RunDirectory
     from chakram.results.intervals import AgentSample
     from chakram.results.records import RecordRows
+    from chakram.results.run_records import CollectiveIdentity
 
 __all__ = ["Observer", "Progress", "Silent"]
 
@@ -40,7 +45,15 @@ class Progress(Protocol):
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
         """So many iterations, or other *unit*, are done."""
 
-    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
+    def sample(
+        self,
+        agent: str,
+        sample: AgentSample,
+        *,
+        done: int,
+        total: int,
+        work: UnderWay | None = None,
+    ) -> None:
         """An agent has sent its counters, after so many iterations of all ranks."""
 
     def note(self, text: str) -> None:
@@ -56,7 +69,15 @@ class Silent:
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
         """See ``Progress``."""
 
-    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
+    def sample(
+        self,
+        agent: str,
+        sample: AgentSample,
+        *,
+        done: int,
+        total: int,
+        work: UnderWay | None = None,
+    ) -> None:
         """See ``Progress``."""
 
     def note(self, text: str) -> None:
@@ -99,11 +120,20 @@ class Observer:
         self._progress = progress
         self._total = total
         self._iterations = 0
+        self._work: UnderWay | None = None
         self._live = live
         self._flushed_ns = time.monotonic_ns()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._failed: Future[None] | None = None
         self._closed = False
+
+    def begin(
+        self,
+        identities: Sequence[CollectiveIdentity],
+        iterations: Mapping[str, int],
+    ) -> None:
+        """The plan is known: what an iteration does, by job how many there are."""
+        self._work = UnderWay(identities, iterations)
 
     def phase_changed(self, phase: Phase) -> None:
         """The run has entered a phase."""
@@ -150,7 +180,11 @@ class Observer:
             busy_ns = {load.shard: load.busy_ns for load in snapshot.loads}
             sample = agent_sample(snapshot.values, busy_ns)
             self._progress.sample(
-                agent, sample, done=self._iterations, total=self._total
+                agent,
+                sample,
+                done=self._iterations,
+                total=self._total,
+                work=self._work,
             )
         if snapshot.loads:
             self._metrics.set_loads(agent, snapshot.loads)
@@ -203,9 +237,14 @@ class Observer:
     def _take(self, rows: RecordRows) -> None:
         if self._live is not None:
             self._live.take(rows)
+            flows = np.array(rows.flows, np.int64).reshape(-1, len(FLOW_FIELDS))
+            columns = dict(zip(FLOW_FIELDS, flows.T, strict=True))
+            self._metrics.add_messages(columns)
         new = self._directory.add(rows)
         self._metrics.add_collectives(new.collectives)
         self._metrics.add_ranks(new.ranks)
+        if self._work is not None:
+            self._work.take(new.collectives)
         now_ns = time.monotonic_ns()
         if now_ns - self._flushed_ns > _FLUSH_NS:
             self._directory.flush()

@@ -271,6 +271,8 @@ class Run:
         topology = world.topology
         if self._live is None or topology is None or not before.links:
             return
+        # From nothing on: rates need to know where a counter began.
+        self._show_links(link_records(topology, before, before))
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
             counters = await self._read_counters(world)
@@ -330,7 +332,9 @@ class Run:
             for agent in plan.agents
             for rank in agent.ranks
         }
+        unix_offset_ns = time.time_ns() - time.monotonic_ns()
         self._directory.update(
+            unix_offset_ns=unix_offset_ns,
             clocks={
                 name: ClockReading(
                     offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
@@ -343,12 +347,14 @@ class Run:
                 *_uncompiled(clients),
             ),
         )
-        self._directory.begin(
+        operations = self._directory.begin(
             plan,
             offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
             ports=[] if world.topology is None else port_names(world.topology),
         )
+        self._observer.begin(operations.identities, plan.planned_iterations())
         self._metrics.set_plan(plan)
+        self._metrics.set_epoch(unix_offset_ns * 1e-9)
         if self._live is not None:
             self._live.begin(plan.agents)
         for name, clock in clocks.items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import Interrupts
@@ -14,21 +15,25 @@ from chakram.controller.outcome import RunOutcome
 from chakram.controller.planning import planned_ports, refuse_neighbours_on_one_port
 from chakram.controller.request import new_run_id
 from chakram.controller.run import Run
-from chakram.errors import ChakramError, RunInterrupted
-from chakram.observe.exporter import MetricsServer, open_listener
+from chakram.errors import ChakramError, InputError, RunInterrupted
+from chakram.observe.exporter import MetricsServer, exposition, open_listener
 from chakram.observe.live_rows import LiveRows
-from chakram.observe.metrics_state import MetricsState
+from chakram.observe.metrics_state import metrics_of
 from chakram.observe.run_results import open_run
+from chakram.observe.why import why_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from chakram.config.experiment import Experiment
     from chakram.controller.observer import Progress
     from chakram.controller.request import RunRequest
-    from chakram.observe.run_directory import RunDirectory
+    from chakram.observe.metrics_state import MetricsState
+    from chakram.observe.run_results import RunResults
 
 __all__ = ["run_experiment"]
+
+_MOST_EXPLAINED_MESSAGES = 200_000
+"""Of a run whose metrics have causes of lost time; it ends some seconds later."""
 
 
 async def run_experiment(request: RunRequest) -> RunOutcome:
@@ -59,7 +64,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
         if experiment.fabric.has_switches:
             refuse_neighbours_on_one_port(plan)
         directory = request.new_directory(jobs, run_id, started=started)
-        metrics = _metrics_of(experiment, directory)
+        metrics = metrics_of(directory.manifest)
         run = Run(
             request,
             jobs,
@@ -70,7 +75,9 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
             iterations=max(plan.iterations_of().values()),
         )
         if listener is not None and live is not None:
-            server = MetricsServer(metrics, listener, live.pages())
+            server = MetricsServer(
+                metrics, listener, live.pages(), partial(live.show, metrics)
+            )
             progress.note(f"metrics: {server.url}")
             linger_ns = experiment.metrics.linger_ns
             await stack.enter_async_context(
@@ -87,7 +94,12 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
                 raise
         else:
             run.finish(None)
-        summary = await asyncio.to_thread(open_run(directory.path).summary)
+        results = open_run(directory.path)
+        if live is not None:
+            live.show(metrics)
+            await asyncio.to_thread(_show_causes, metrics, results)
+        directory.write_metrics(exposition(metrics))
+        summary = await asyncio.to_thread(results.summary)
         if summary.keeping_up is not None:
             directory.update(keeping_up=asdict(summary.keeping_up))
         return RunOutcome(directory=directory.path, summary=summary, error=run.error)
@@ -125,21 +137,8 @@ async def _serving(
         await asyncio.to_thread(server.close)
 
 
-def _metrics_of(experiment: Experiment, directory: RunDirectory) -> MetricsState:
-    manifest = directory.manifest
-    return MetricsState(
-        manifest.run_id,
-        info={
-            "name": manifest.name,
-            "case": manifest.case or "",
-            "world": manifest.world,
-            "congestion_control": experiment.transport.congestion_control.name,
-            "size_scale": manifest.size_scale,
-            "dilation": str(manifest.dilation),
-        },
-        build={
-            "version": manifest.versions["chakram"],
-            "python": manifest.versions["python"],
-            "compiled": str(bool(manifest.compiled["all_compiled"])).lower(),
-        },
-    )
+def _show_causes(metrics: MetricsState, results: RunResults) -> None:
+    """Export what the run has lost its time by, where that is a matter of seconds."""
+    if results.manifest.rows.get("flows", 0) <= _MOST_EXPLAINED_MESSAGES:
+        with suppress(InputError):  # it has no measured iteration
+            metrics.set_why(why_of(results))

@@ -12,13 +12,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.results.counters import COUNTERS, FCT_BUCKET_BOUNDS_NS
+from chakram.results.critical_path import Part
 from chakram.results.statistics import FAMILIES
 from chakram.switch.outcomes import DROP_REASONS
 from chakram.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 COUNTER = "counter"
 GAUGE = "gauge"
@@ -42,15 +47,68 @@ QUEUE_PAIR_STATES = ("at_line", "limited", "failed")
 SOURCES = ("bound", "alone", "simulate")
 """Values of the label ``source``."""
 
+MESSAGE_PARTS = (
+    *("generator", "own port", "window", "pace", "pause", "transfer", "repair"),
+    "network",
+)
+"""Values of the label ``part`` of messages: the words of ``chakram why``."""
+
+MOST_CAUSES = 16
+"""Causes of lost time that have a series, the largest ones."""
+
+MOST_HOSTS = 64
+"""Hosts that have series of their own; OTHERS stands for further ones."""
+
+OTHERS = "others"
+
+RATE_SHARES = ("0", "0.5", "0.99", "1")
+"""Values of the label ``share``, of queue pairs that send so much or less: least,
+median, 99 %, most."""
+
 _SIZE_BOUNDS_BYTES = tuple(1024 << (2 * step) for step in range(11))
 LARGER = "larger"
 MESSAGE_SIZES = (*(format_size(bound) for bound in _SIZE_BOUNDS_BYTES), LARGER)
 """Values of the label ``message_size``: S of nccl-tests up to so much."""
 
 
+def host_labels(hosts: Iterable[str]) -> dict[str, str]:
+    """Return by host its value of the label ``host``."""
+    names = list(dict.fromkeys(hosts))
+    if len(names) <= MOST_HOSTS:
+        return {name: name for name in names}
+    own = set(names[: MOST_HOSTS - 1])
+    return {name: name if name in own else OTHERS for name in names}
+
+
 def message_size(size_bytes: int) -> str:
     """Return the value of the label ``message_size``: the first bound not below."""
     return MESSAGE_SIZES[bisect_left(_SIZE_BOUNDS_BYTES, size_bytes)]
+
+
+HOST_COUNTERS = {
+    "tx_bytes": ("tx_bytes_total", "Bytes that a host has sent: layer 2 without FCS."),
+    "rx_bytes": ("rx_bytes_total", "Bytes that a host has received, likewise."),
+    "data_frames_retransmitted": (
+        "retransmitted_packets_total",
+        "Packets that a host has sent again.",
+    ),
+    "ecn_ce_rx": (
+        "marked_packets_total",
+        "Data packets that a host has received with a congestion mark.",
+    ),
+    "cnp_rx": ("cnp_received_total", "Congestion notifications that a host has got."),
+    "ack_timeouts": ("ack_timeouts_total", "Times that no acknowledgement came."),
+    "generator_wait_ns": (
+        "generator_wait_seconds_total",
+        "How long ports of a host stood still for the data plane.",
+    ),
+    "paused_ns": (
+        "paused_seconds_total",
+        "How long data of a host rested for pause frames of the fabric.",
+    ),
+}
+"""By column of the samples of ports, or of queue pairs, metric of hosts and its help;
+those of names that end in ``_ns`` are in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +136,11 @@ _MESSAGE_SIZE = Label(
 # Not `job`: so Prometheus calls what it scrapes, and would rename ours.
 _JOB = Label(name="chakram_job", values=64, help="Name of the job.")
 _LINK = Label(name="link", values=64, help="Link, such as `leaf1-spine1`.")
+_HOST = Label(
+    name="host",
+    values=MOST_HOSTS,
+    help=f"Host, such as `host0`; `{OTHERS}`: those beyond the first {MOST_HOSTS - 1}.",
+)
 _DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
 _CLASS = Label(name="class", values=8, help="Traffic class, `0` to `7`.")
 
@@ -85,6 +148,9 @@ _CLASS = Label(name="class", values=8, help="Traffic class, `0` to `7`.")
 def _words(name: str, values: tuple[str, ...]) -> Label:
     listed = ", ".join(f"`{value}`" for value in values)
     return Label(name=name, values=len(values), help=f"One of {listed}.")
+
+
+_PART = _words("part", tuple(Part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +258,13 @@ _RUN_METRICS = (
         _JOB,
     ),
     _metric(
+        "chakram_iteration_end_time_seconds",
+        GAUGE,
+        "Unix time at which the last iteration that all ranks of a job have done "
+        "ended.",
+        _JOB,
+    ),
+    _metric(
         "chakram_rank_seconds_total",
         COUNTER,
         "What the ranks did, summed over them: compute, communication, exposed "
@@ -242,6 +315,40 @@ _RUN_METRICS = (
         _MESSAGE_SIZE,
         _words("source", SOURCES),
     ),
+    *(
+        _metric(f"chakram_job_{name}_total", COUNTER, text, _JOB)
+        for name, text in (
+            ("collectives", "Collectives and messages that a job has finished."),
+            ("collective_seconds", "Time of those."),
+            ("bus_bytes", "Their bytes times the busbw factor of nccl-tests."),
+            ("sent_bytes", "Payload that its ranks have sent in them."),
+            ("packets", "Packets of that, each counted once."),
+            ("retransmitted_packets", "Packets of that sent again."),
+            ("marked_packets", "Packets of that received with a congestion mark."),
+        )
+    ),
+    _metric(
+        "chakram_message_seconds_total",
+        COUNTER,
+        "Where the time of finished messages went, from ready to acknowledged, summed "
+        "over them: its rate is how many are in that part at a time.",
+        _PART,
+    ),
+    _metric(
+        "chakram_critical_path_seconds",
+        GAUGE,
+        "Time on the critical paths of the measured iterations, by part, as `chakram "
+        "why` has it; there once the run has ended.",
+        _PART,
+    ),
+    _metric(
+        "chakram_lost_seconds",
+        GAUGE,
+        "What of that was lost, by cause and place; likewise. The "
+        f"{MOST_CAUSES} largest.",
+        Label(name="cause", values=MOST_CAUSES, help="Cause, such as `slow link`."),
+        _text("place", "Where: a rank, a link, a port, a host, a switch."),
+    ),
     _metric(
         "chakram_generator_bound",
         GAUGE,
@@ -267,6 +374,17 @@ _RUN_METRICS = (
         "Bytes that one direction of a link of the fabric has carried in the run.",
         _LINK,
         _DIRECTION,
+    ),
+    *(
+        _metric(f"chakram_host_{name}", COUNTER, text, _HOST)
+        for name, text in HOST_COUNTERS.values()
+    ),
+    _metric(
+        "chakram_queue_pair_sent_bytes_per_second",
+        GAUGE,
+        "Payload that queue pairs have sent over about the last second, least to most "
+        "over the queue pairs.",
+        _words("share", RATE_SHARES),
     ),
     _metric(
         "chakram_preflight_pairs",
@@ -428,6 +546,13 @@ METRICS: tuple[Metric, ...] = (
 """The catalogue."""
 
 BY_NAME = {metric.name: metric for metric in METRICS}
+
+SERIES: dict[str, Metric] = {
+    f"{metric.name}{part}": metric
+    for metric in METRICS
+    for part in (("_bucket", "_sum", "_count") if metric.kind == HISTOGRAM else ("",))
+}
+"""By what a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
 
 
 def max_series(scope: str) -> int:

@@ -51,20 +51,32 @@ MOST_CONNECTIONS = 64
 """At a time; whoever comes then is sent away.  Each has a thread and a descriptor, and
 those of a run, or of an agent, are for its traffic."""
 
-_BOUNDS = (
+_OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+BOUNDS = (
     *(repr(bound_ns / 1e9) for bound_ns in FCT_BUCKET_BOUNDS_NS),
     "+Inf",
 )
 
 
 class SnapshotCollector(Collector):
-    """Gives prometheus_client the values of a state, whenever it asks."""
+    """Gives prometheus_client the values of a state, whenever it asks.
 
-    def __init__(self, state: MetricsState) -> None:
+    Args:
+        state: Whose values.
+        refresh: See ``MetricsServer``.
+    """
+
+    def __init__(
+        self, state: MetricsState, refresh: Callable[[], None] | None = None
+    ) -> None:
         self._state = state
+        self._refresh = refresh
 
     def collect(self) -> Iterable[Family]:
         """Return the families that have a value, in the order of the catalogue."""
+        if self._refresh is not None:
+            self._refresh()
         snapshot = self._state.snapshot()
         for metric in METRICS:
             family = _family(metric, snapshot)
@@ -74,6 +86,14 @@ class SnapshotCollector(Collector):
     def describe(self) -> Iterable[Family]:
         """Return nothing: names are unique by construction."""
         return ()
+
+
+def exposition(state: MetricsState) -> str:
+    """Return the metrics of *state* as OpenMetrics text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(state))
+    encode, _ = choose_encoder(_OPENMETRICS)
+    return encode(registry).decode()
 
 
 def _family(metric: Metric, snapshot: Snapshot) -> Family | None:
@@ -101,7 +121,7 @@ def _family(metric: Metric, snapshot: Snapshot) -> Family | None:
 def _histogram(metric: Metric, observed: Mapping[Labels, HistogramValues]) -> Family:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
     for labels, found in observed.items():
-        buckets = list(zip(_BOUNDS, accumulate(found.counts), strict=True))
+        buckets = list(zip(BOUNDS, accumulate(found.counts), strict=True))
         family.add_metric(labels, buckets, sum_value=found.sum_seconds)
     return family
 
@@ -189,6 +209,7 @@ class MetricsServer:
         listener: From ``open_listener``; the server closes it.
         pages: What else it serves as JSON: by path, what makes the document from the
             parameters behind the question mark.
+        refresh: Called before every scrape, to bring the state up to date.
     """
 
     def __init__(
@@ -196,9 +217,10 @@ class MetricsServer:
         state: MetricsState,
         listener: socket.socket,
         pages: Mapping[str, Callable[[Mapping[str, str]], object]] | None = None,
+        refresh: Callable[[], None] | None = None,
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(SnapshotCollector(state))
+        registry.register(SnapshotCollector(state, refresh))
         self._scrapes = taken = _Scrapes()
 
         class Handler(_Handler):

@@ -8,8 +8,11 @@ two samples of the same queue pair, and gives a port the sums over its queue pai
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from chakram.observe.catalogue import HOST_COUNTERS, OTHERS, host_labels
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, QueuePairNames
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from chakram.observe.metrics_state import MetricsState
     from chakram.plan.plan import AgentPlan
     from chakram.results.records import RecordRows
 
@@ -34,9 +38,22 @@ Further ones are in the sums of their ports, at about 400 bytes each, and are co
 RATE_NS = 1_000_000_000
 """A rate is that of at least so long, once so much has gone by."""
 
+IDLE_NS = 2_000_000_000
+"""A queue pair that has had no sample for so long, while others of its port had, sends
+nothing."""
+
+MOST_RATES = 10_000
+"""Queue pairs whose rates the metrics are made of."""
+
 _TIME, _RANK, _QPN = (
     QUEUE_PAIR_FIELDS.index(name) for name in ("time_ns", "rank", "qpn")
 )
+_HOST_OF_PORT = {
+    name: PORT_FIELDS.index(name) for name in HOST_COUNTERS if name in PORT_FIELDS
+}
+_HOST_OF_PAIRS = {
+    name: COUNTED.index(name) for name in HOST_COUNTERS if name not in PORT_FIELDS
+}
 _PORT, _SHARD = (PORT_FIELDS.index(name) for name in ("port", "shard"))
 _FIRST_COUNT = len(QUEUE_PAIR_FIELDS) - len(COUNTED)
 _NOTHING = [0] * len(COUNTED)
@@ -55,8 +72,12 @@ class LiveRows:
 
     def begin(self, agents: Iterable[AgentPlan]) -> None:
         """Forget everything: what comes from now on is of these plans."""
+        self.begin_of(QueuePairNames(agents))
+
+    def begin_of(self, names: QueuePairNames) -> None:
+        """Forget everything: what comes from now on is of these ranks and ports."""
         with self._lock:
-            self._names = QueuePairNames(agents)
+            self._names = names
             # By rank and QPN the last row, one that the next second is counted from,
             # and the one that the last second was counted from.
             self._pairs: dict[tuple[int, int], tuple[array[int], ...]] = {}
@@ -64,6 +85,10 @@ class LiveRows:
             self._left_out: dict[tuple[int, int], array[int]] = {}
             self._ports: dict[tuple[int, int], array[int]] = {}
             self._sums: dict[tuple[int, int], list[int]] = {}
+            self._newest_ns: dict[tuple[int, int], int] = {}
+            hosts = self._names.hosts()
+            labels = host_labels(hosts.values())
+            self._host_of = {port: labels[host] for port, host in hosts.items()}
 
     def take(self, rows: RecordRows) -> None:
         """Take samples of queue pairs and ports; other rows do not matter."""
@@ -72,6 +97,20 @@ class LiveRows:
                 self._take_pair(row)
             for row in _cut(rows.ports, len(PORT_FIELDS)):
                 self._ports[row[_PORT], row[_SHARD]] = row
+
+    def show(self, metrics: MetricsState) -> None:
+        """Give metrics what hosts have counted, and how much queue pairs send."""
+        hosts: dict[str, Counter[str]] = {}
+        with self._lock:
+            for key, row in self._ports.items():
+                host = hosts.setdefault(self._host_of.get(key[0], OTHERS), Counter())
+                sums = self._sums.get(key, _NOTHING)
+                host.update({name: row[at] for name, at in _HOST_OF_PORT.items()})
+                host.update({name: sums[at] for name, at in _HOST_OF_PAIRS.items()})
+            some = islice(self._pairs.values(), MOST_RATES)
+            rates = [self._sent_per_second(rows) for rows in some]
+        metrics.set_hosts(hosts)
+        metrics.set_queue_pair_rates(rates)
 
     def pages(self) -> dict[str, Callable[[Mapping[str, str]], object]]:
         """Return by path what makes the documents, for ``MetricsServer``."""
@@ -136,9 +175,20 @@ class LiveRows:
         place = self._names.place(key[0])
         if place is None:
             return
+        self._newest_ns[place] = max(self._newest_ns.get(place, 0), row[_TIME])
         sums = self._sums.setdefault(place, [0] * len(COUNTED))
         for index, (now, then) in enumerate(zip(counts, before, strict=True)):
             sums[index] += now - then
+
+    def _sent_per_second(self, rows: tuple[array[int], ...]) -> float:
+        """Return the payload per second of a queue pair."""
+        row, _, earlier = rows
+        place = self._names.place(row[_RANK])
+        newest_ns = 0 if place is None else self._newest_ns.get(place, 0)
+        time_ns = row[_TIME] - earlier[_TIME]
+        if time_ns <= 0 or newest_ns - row[_TIME] > IDLE_NS:
+            return 0.0
+        return (row[_SENT] - earlier[_SENT]) * 1e9 / time_ns
 
     def _queue_pair(self, rows: tuple[array[int], ...]) -> dict[str, object]:
         row, _, earlier = rows

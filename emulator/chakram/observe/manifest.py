@@ -56,6 +56,9 @@ class RunManifest:
         reason: Why it is partial or failed, None otherwise.
         started_at: Wall-clock time, UTC, ISO 8601; for people, never for durations.
         ended_at: Likewise; None while it runs.
+        unix_offset_ns: What to add to times of records to get Unix time; None where
+            time is virtual, before traffic has begun, and in runs of versions that did
+            not note it.
         fabric: The fabric in one line, for tables and reports.
         family: Address family of all ports: ``ipv4`` or ``ipv6``.
         transport: The transport in one line.
@@ -109,6 +112,7 @@ class RunManifest:
     reason: str | None = None
     started_at: str
     ended_at: str | None = None
+    unix_offset_ns: int | None = None
     fabric: str = ""
     family: str = IPV4
     transport: str = ""

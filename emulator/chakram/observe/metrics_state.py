@@ -8,6 +8,7 @@ renders it outside.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,11 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.observe.catalogue import (
     ACTIVITIES,
     BY_NAME,
+    HOST_COUNTERS,
+    MESSAGE_PARTS,
+    MOST_CAUSES,
     QUEUE_PAIR_STATES,
+    RATE_SHARES,
     RUN_STATES,
     message_size,
 )
@@ -38,11 +43,16 @@ from chakram.switch.outcomes import DROP_REASONS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from chakram.control.events import ShardLoad
     from chakram.fabric.counters import LabCounters
     from chakram.fabric.topology import Topology
+    from chakram.observe.manifest import RunManifest
     from chakram.plan.plan import Plan
     from chakram.preflight.report import Finding
+    from chakram.results.causes import Why
     from chakram.results.run_records import (
         CollectiveIdentity,
         CollectiveKey,
@@ -107,6 +117,7 @@ class MetricsState:
         self._counts: dict[str, dict[Labels, list[int]]] = {}
         self._sums: dict[str, dict[Labels, float]] = {}
         self._counters: dict[str, Sequence[int]] = {}
+        self._epoch_s: float | None = None
         self._ranks_of_job: dict[str, int] = {}
         self._waits: dict[tuple[object, ...], list[int]] = {}
         self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
@@ -137,21 +148,26 @@ class MetricsState:
         with self._lock:
             self._set("chakram_run_end_time_seconds", (), unix_seconds)
 
+    def set_epoch(self, unix_seconds: float) -> None:
+        """Note what to add to times of records to get Unix time."""
+        with self._lock:
+            self._epoch_s = unix_seconds
+
     def set_plan(self, plan: Plan) -> None:
         """Note what is going to be executed, before any record comes."""
+        jobs = Counter(rank.program.job for rank in plan.ranks())
+        self.set_jobs(jobs, plan.planned_iterations())
+        for agent in plan.agents:
+            self.set_agent_up(agent.agent, True)
+
+    def set_jobs(self, ranks: Mapping[str, int], planned: Mapping[str, int]) -> None:
+        """Note how many ranks jobs have, and how many iterations some are to do."""
         with self._lock:
-            settings = plan.agents[0].settings if plan.agents else None
-            self._ranks_of_job = {}
-            for rank in plan.ranks():
-                job = rank.program.job
-                self._ranks_of_job[job] = self._ranks_of_job.get(job, 0) + 1
-            for job in self._ranks_of_job:
-                if settings is not None and not settings.of(job).is_background:
-                    planned = settings.iterations_of(job)
-                    self._set("chakram_iterations_planned", (job,), planned)
+            self._ranks_of_job = dict(ranks)
+            for job in ranks:
+                if job in planned:
+                    self._set("chakram_iterations_planned", (job,), planned[job])
                 self._add("chakram_iterations_total", (job,), 0)
-            for agent in plan.agents:
-                self._set("chakram_agent_up", (agent.agent,), 1)
 
     def set_predictions(
         self,
@@ -204,6 +220,66 @@ class MetricsState:
                     labels = (record.job, activity)
                     self._add("chakram_rank_seconds_total", labels, seconds)
                 self._add_rank(record)
+
+    def add_messages(self, flows: Mapping[str, NDArray[np.int64]]) -> None:
+        """Count where the time of finished messages went.
+
+        Args:
+            flows: By name, the columns that ``FlowRow`` and ``flows`` have in common;
+                what is not known is negative.
+        """
+        import numpy as np  # agents have metrics, too, and do without
+
+        def total(name: str) -> int:
+            return int(np.maximum(flows[name], 0).sum())
+
+        departed_ns = flows["departed_ns"]
+        flight_ns = (flows["last_acked_ns"] - departed_ns)[departed_ns >= 0]
+        # Of what a port was busy for, some is what the data plane was late.
+        posting_ns = flows["posted_ns"] - flows["ready_ns"]
+        late_ns = np.maximum(flows["generator_wait_ns"] - np.maximum(posting_ns, 0), 0)
+        late_ns = np.minimum(late_ns, np.maximum(flows["own_port_ns"], 0))
+        lost_ns = int(late_ns.sum())
+        seconds = {
+            "generator": int(posting_ns.sum()) + lost_ns,
+            "own port": total("own_port_ns") - lost_ns,
+            **{name: total(f"{name}_ns") for name in MESSAGE_PARTS[2:-1]},
+            "network": int(flight_ns.sum()),
+        }
+        with self._lock:
+            for part in MESSAGE_PARTS:
+                name = "chakram_message_seconds_total"
+                self._add(name, (part,), seconds[part] * 1e-9)
+
+    def set_why(self, why: Why) -> None:
+        """Note what the time of the run was lost by."""
+        with self._lock:
+            for part, time_ns in why.parts_ns.items():
+                name = "chakram_critical_path_seconds"
+                self._set(name, (str(part),), time_ns * 1e-9)
+            for each in why.causes[:MOST_CAUSES]:
+                labels = (each.cause, each.place)
+                self._set("chakram_lost_seconds", labels, each.lost_ns * 1e-9)
+
+    def set_hosts(self, hosts: Mapping[str, Mapping[str, int]]) -> None:
+        """Note what hosts have counted, by the columns of ``HOST_COUNTERS``."""
+        with self._lock:
+            for host, counted in hosts.items():
+                for column, value in counted.items():
+                    name = f"chakram_host_{HOST_COUNTERS[column][0]}"
+                    factor = 1e-9 if column.endswith("_ns") else 1
+                    self._set(name, (host,), value * factor)
+
+    def set_queue_pair_rates(self, bytes_per_second: Sequence[float]) -> None:
+        """Note how much queue pairs send, each one number."""
+        if not bytes_per_second:
+            return
+        ordered = sorted(bytes_per_second)
+        with self._lock:
+            for text in RATE_SHARES:
+                place = round(float(text) * (len(ordered) - 1))
+                name = "chakram_queue_pair_sent_bytes_per_second"
+                self._set(name, (text,), ordered[place])
 
     def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
         """Note what a direction of a link has carried in the run so far."""
@@ -361,6 +437,16 @@ class MetricsState:
             self._set(name, labels, bus_bytes / seconds)
         name = "chakram_collective_duration_seconds"
         self._observe(name, labels[:1], record.duration_ns)
+        for name, value in (
+            ("collectives", 1),
+            ("collective_seconds", seconds),
+            ("bus_bytes", bus_bytes),
+            ("sent_bytes", record.sent_bytes),
+            ("packets", record.packets),
+            ("retransmitted_packets", record.retransmitted),
+            ("marked_packets", record.ce),
+        ):
+            self._add(f"chakram_job_{name}_total", (identity.key.job,), value)
         if record.measured and identity.op is not CollectiveOp.BARRIER:
             self._judge(record, labels[:1])
 
@@ -390,6 +476,9 @@ class MetricsState:
             self._add("chakram_iterations_total", (record.job,), 1)
             name = "chakram_iteration_duration_seconds"
             self._observe(name, (record.job,), end_ns - start_ns)
+            if self._epoch_s is not None:
+                name = "chakram_iteration_end_time_seconds"
+                self._set(name, (record.job,), self._epoch_s + end_ns * 1e-9)
         else:
             self._open_iterations[key] = (count, start_ns, end_ns)
 
@@ -421,6 +510,30 @@ class MetricsState:
         if BY_NAME[name].label_names[:1] == ("run_id",):
             return (self._run_id, *labels)
         return labels
+
+
+def metrics_of(manifest: RunManifest) -> MetricsState:
+    """Return the metrics of a run of which nothing has happened yet."""
+    transport = manifest.experiment.get("transport", {})
+    controls = transport.get("congestion_control") or {}
+    return MetricsState(
+        manifest.run_id,
+        info={
+            "name": manifest.name,
+            "case": manifest.case or "",
+            "world": manifest.world,
+            "congestion_control": next(
+                (name for name, given in controls.items() if given is not None), "none"
+            ),
+            "size_scale": manifest.size_scale,
+            "dilation": str(manifest.dilation),
+        },
+        build={
+            "version": manifest.versions.get("chakram", ""),
+            "python": manifest.versions.get("python", ""),
+            "compiled": str(bool(manifest.compiled.get("all_compiled"))).lower(),
+        },
+    )
 
 
 def _labels_given(name: str) -> tuple[str, ...]:

@@ -94,6 +94,10 @@ class QueuePairNames:
         # Of a thousand ranks a page shows a few; all pairs at once would be a million.
         self._pairs = lru_cache(_RANKS_AT_HAND)(self._pairs_of)
 
+    def hosts(self) -> dict[int, str]:
+        """Return by number of a port its host."""
+        return {number: port.host for number, port in sorted(self._ports.items())}
+
     def place(self, number: int) -> tuple[int, int] | None:
         """Return port and shard of the rank with *number*, None if it is not here."""
         rank = self._ranks.get(number)

@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.results.run_records import CollectiveRecord, LinkRecord, RankRecord
 
+LAST_METRICS = "metrics.txt"
+"""What the metrics were at the end, as OpenMetrics text."""
+
 ROWS_PER_PART = 100_000
 """Rows of a table that are kept in memory before a part is written."""
 
@@ -287,6 +290,11 @@ class RunDirectory:
         with _explained(self.path):
             for name, table in tables.items():
                 self._tables[name].append(table)
+
+    def write_metrics(self, text: str) -> None:
+        """Write down what the metrics were at the end, as OpenMetrics text."""
+        with _explained(self.path):
+            (self.path / LAST_METRICS).write_text(text, encoding="utf-8")
 
     def finish(
         self,

@@ -208,6 +208,11 @@ class RunResults:
                 ),
             )
 
+    def plan(self) -> dict[str, Any] | None:
+        """Return ``plan.json``; None if the run never had a plan."""
+        with self._explained_plan() as plan:
+            return plan
+
     def queue_pair_metrics(self) -> pa.Table:
         """Return one row per queue pair, by names of the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]

@@ -278,6 +278,15 @@ class Plan:
             raise ValueError("a plan without ports has no address family")
         return family_of(port.address)
 
+    def planned_iterations(self) -> dict[str, int]:
+        """Return by job how many iterations it has, if that has an end."""
+        return {
+            rank.program.job: agent.settings.iterations_of(rank.program.job)
+            for agent in self.agents
+            for rank in agent.ranks
+            if not agent.settings.of(rank.program.job).is_background
+        }
+
     def iterations_of(self) -> dict[int, int]:
         """Return by number the iterations of all ranks whose job has an end."""
         return {

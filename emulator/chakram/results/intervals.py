@@ -16,9 +16,13 @@ from chakram.results.counters import slot
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["HEADING", "AgentSample", "Intervals", "agent_sample"]
+    from chakram.results.under_way import UnderWay
 
-HEADING = "# interval (s)  iterations    transfer       goodput     retx       CE  busy"
+__all__ = ["HEADING", "AgentSample", "Intervals", "agent_sample", "time_left"]
+
+HEADING = (
+    "# interval (s)  iterations    transfer       goodput    retx      CE  busy    left"
+)
 
 _NEARLY = 0.75
 """Of an interval: counters that come every second come a little sooner or later."""
@@ -72,7 +76,14 @@ class Intervals:
         self._fresh: set[str] = set()
 
     def take(
-        self, agent: str, sample: AgentSample, *, now_ns: int, done: int, total: int
+        self,
+        agent: str,
+        sample: AgentSample,
+        *,
+        now_ns: int,
+        done: int,
+        total: int,
+        work: UnderWay | None = None,
     ) -> str | None:
         """Take what an agent has sent; return a line if one is due.
 
@@ -82,6 +93,7 @@ class Intervals:
             now_ns: Of the clock of ``begin_ns``.
             done: Iterations that all ranks have done.
             total: Of so many.
+            work: What tells how long the rest takes; None: nothing.
         """
         self._last[agent] = sample
         self._times_ns[agent] = now_ns
@@ -91,7 +103,8 @@ class Intervals:
             or self._fresh != self._last.keys()
         ):
             return None
-        line = self._line(now_ns, done, total)
+        left_ns = None if work is None else work.left_ns(now_ns - self._begin_ns)
+        line = self._line(now_ns, done, total, left_ns)
         self._before = {
             name: (self._times_ns[name], found) for name, found in self._last.items()
         }
@@ -99,7 +112,7 @@ class Intervals:
         self._fresh.clear()
         return line
 
-    def _line(self, now_ns: int, done: int, total: int) -> str:
+    def _line(self, now_ns: int, done: int, total: int, left_ns: int | None) -> str:
         sent_bytes = again = marked = 0
         rate_bps = busy = 0.0
         nothing = (self._begin_ns, AgentSample())
@@ -119,9 +132,20 @@ class Intervals:
         )
         return (
             f"{interval:>14}  {f'{done}/{total}':>10}  {_scaled(sent_bytes, 'B')}  "
-            f"{_scaled(rate_bps, 'bit/s')}  {again:>7}  {marked:>7}  "
-            f"{min(1.0, busy):>4.0%}"
+            f"{_scaled(rate_bps, 'bit/s')}  {again:>6}  {marked:>6}  "
+            f"{min(1.0, busy):>4.0%}  {time_left(left_ns):>6}"
         )
+
+
+def time_left(left_ns: int | None) -> str:
+    """Return a time in at most six characters; ``-``: unknown."""
+    if left_ns is None:
+        return "-"
+    seconds = -(-left_ns // 10**9)
+    minutes, hours = seconds // 60, seconds // 3600
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m{seconds % 60:02}s" if minutes else f"{seconds}s"
 
 
 def _scaled(value: float, unit: str) -> str:

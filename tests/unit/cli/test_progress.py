@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from chakram.cli.progress import ProgressReporter, phases_line
@@ -96,3 +98,30 @@ def test_phases_have_a_total_and_come_once() -> None:
     assert (
         phases_line(phases, 6 * 10**9) == "reading 3.0 s, replaying 3.0 s; 6.0 s in all"
     )
+
+
+class Work:
+    """Stands for what is under way."""
+
+    def text(self) -> str:
+        return "ep0 all_to_all 3/12"
+
+    def left_ns(self, elapsed_ns: int) -> int:
+        return 9 * elapsed_ns
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_is_under_way_is_said(terminal: bool) -> None:
+    console, file = make_console(terminal=terminal)
+    clock = Clock()
+    reporter = ProgressReporter(console=console, interval_ns=10**9, clock_ns=clock)
+    with reporter as progress:
+        progress.phase("replaying")
+        clock.now_ns = 10**9
+        work: Any = Work()
+        progress.sample("a", AgentSample(), done=1, total=10, work=work)
+    text = file.getvalue()
+    assert "ep0 all_to_all 3/12" in text
+    assert " 9s" in text
+    if terminal:
+        assert "9s left" in text

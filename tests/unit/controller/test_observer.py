@@ -48,6 +48,9 @@ class Metrics:
     def add_ranks(self, records: object) -> None:
         """Likewise."""
 
+    def add_messages(self, columns: object) -> None:
+        """Likewise."""
+
     def set_counters(self, agent: str, values: object) -> None:
         """Likewise."""
 

@@ -1,58 +1,52 @@
-"""The committed dashboard is what the generator makes, and asks only what exists."""
+"""The committed dashboards are what the generator makes, and lint finds mistakes."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.prometheus import (
-    BY_SERIES,
-    PanelQuery,
-    annotation_queries,
-    panel_queries,
-)
+from chakram.observe.catalogue import SERIES
 from tests.support import REPO_ROOT
 
-promql_parser = pytest.importorskip("promql_parser")
+lint = pytest.importorskip("dashboards.lint", exc_type=ImportError)
 
-FILE = REPO_ROOT / "dashboards/grafana/chakram-run.json"
-DASHBOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-QUERIES = panel_queries(DASHBOARD) + annotation_queries(DASHBOARD)
-OF_SCRAPE = {"instance", "le"}
-COUNTED_AS_THEY_ARE = {"Iterations", "Delivered", "What makes numbers doubtful"}
-"""Panels that show totals: the exporter counts from the start of the run."""
-
-
-def selectors(expression: Any) -> list[Any]:
-    """Return all vector selectors of a parsed query."""
-    if isinstance(expression, promql_parser.VectorSelector):
-        return [expression]
-    if isinstance(expression, promql_parser.MatrixSelector):
-        return [expression.vector_selector]
-    if isinstance(expression, promql_parser.Call):
-        return [found for each in expression.args for found in selectors(each)]
-    parts = [
-        getattr(expression, name, None) for name in ("expr", "lhs", "rhs", "param")
-    ]
-    return [found for part in parts if part is not None for found in selectors(part)]
+FILES = sorted((REPO_ROOT / "dashboards/grafana").glob("*.json"))
+DASHBOARDS: dict[str, Any] = {
+    file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FILES
+}
+RULES: dict[str, Any] = yaml.safe_load(
+    (REPO_ROOT / "dashboards/rules/chakram.yaml").read_text(encoding="utf-8")
+)
+EVERY = pytest.mark.parametrize("name", DASHBOARDS)
 
 
-def test_committed_file_is_what_the_generator_makes() -> None:
+def test_committed_files_are_what_the_generator_makes() -> None:
     build = pytest.importorskip("dashboards.build", exc_type=ImportError)
-    assert FILE.read_text(encoding="utf-8") == build.text(), (
-        "run `python -m dashboards.build`"
-    )
+    texts: dict[Path, str] = build.texts()
+    assert sorted(texts) == FILES
+    for file, text in texts.items():
+        found = file.read_text(encoding="utf-8")
+        assert found == text, "run `python -m dashboards.build`"
 
 
-def test_panels_are_numbered_and_do_not_overlap() -> None:
-    numbers = [panel["id"] for panel in DASHBOARD["panels"]]
+def test_lint_finds_nothing() -> None:
+    assert list(lint.check_all()) == []
+
+
+@EVERY
+def test_panels_are_numbered_and_do_not_overlap(name: str) -> None:
+    panels = DASHBOARDS[name]["panels"]
+    numbers = [panel["id"] for panel in panels]
     assert numbers == list(range(1, len(numbers) + 1))
     covered: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
+    for panel in panels:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells = {
@@ -64,82 +58,203 @@ def test_panels_are_numbered_and_do_not_overlap() -> None:
         covered |= cells
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_panels_have_what_readers_need(panel: dict[str, Any]) -> None:
-    assert panel["description"].endswith(".")
-    assert panel["targets"]
-    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-    references = [target["refId"] for target in panel["targets"]]
-    assert len(set(references)) == len(references)
-    if panel["type"] == "heatmap":
-        assert panel["options"]["yAxis"]["unit"] == "s"
-        assert [target["format"] for target in panel["targets"]] == ["heatmap"]
-    else:
-        assert panel["fieldConfig"]["defaults"]["unit"]
-
-
-def test_titles_are_unique() -> None:
-    titles = [panel["title"] for panel in PANELS]
+@EVERY
+def test_titles_and_references_are_unique(name: str) -> None:
+    panels = list(lint.panels_of(DASHBOARDS[name]))
+    titles = [panel["title"] for panel in panels]
     assert len(set(titles)) == len(titles)
+    for panel in panels:
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(set(references)) == len(references)
+
+
+@EVERY
+def test_rates_look_back_as_far_as_grafana_says(name: str) -> None:
+    for query in lint.queries_of(DASHBOARDS[name]):
+        windows = set(re.findall(r"\[([^\]]*)\]", query.expr))
+        assert windows <= {"$__rate_interval", "$__range"}
+
+
+@EVERY
+def test_variables_follow_each_other(name: str) -> None:
+    variables = {item["name"]: item for item in DASHBOARDS[name]["templating"]["list"]}
+    assert next(iter(variables)) == "datasource"
+    assert set(variables) - {"datasource"} <= set(lint.VARIABLES)
+    for own, variable in list(variables.items())[1:]:
+        assert variable["refresh"] == 2
+        is_one = own in ("run_a", "run_b")
+        assert variable.get("multi", False) == (not is_one)
+        assert is_one or variable["allValue"] == ".+"
+        found = re.match(
+            r"label_values\((\w+)(?:{.*})?, (\w+)\)", variable["definition"]
+        )
+        assert found is not None
+        labels = {*lint.OF_SCRAPE, *SERIES[found[1]].label_names}
+        assert found[2] in labels
+        used = re.findall(r"(\w+)=~", variable["definition"])
+        assert set(used) <= labels, "what has no such label is not found by it"
+    # What a query asks for is there to be chosen.
+    text = json.dumps(DASHBOARDS[name]["panels"])
+    assert set(re.findall(r"\$(\w+)", text)) - {"__rate_interval", "__range"} <= set(
+        variables
+    )
+
+
+@EVERY
+def test_dashboards_are_found_by_uid_and_can_be_edited(name: str) -> None:
+    assert DASHBOARDS[name]["uid"] == name
+    assert DASHBOARDS[name]["editable"] is True
+    assert DASHBOARDS[name]["tags"] == ["chakram"]
+
+
+@EVERY
+def test_runs_iterations_and_faults_are_annotated(name: str) -> None:
+    found = {
+        each["name"]: each["expr"]
+        for each in DASHBOARDS[name]["annotations"]["list"]
+        if "expr" in each
+    }
+    assert list(found) == ["Start", "End", "Iterations", "Faults"]
+    assert "chakram_iteration_end_time_seconds" in found["Iterations"]
+    assert "chakram_injected_drops_total" in found["Faults"]
+
+
+# ---- planted mistakes --------------------------------------------------------------
+
+
+def planted(
+    change: Callable[[dict[str, Any]], None], name: str = "chakram-run"
+) -> list[str]:
+    """Return what lint says of a dashboard with a mistake."""
+    document = copy.deepcopy(DASHBOARDS[name])
+    change(document)
+    assert document != DASHBOARDS[name]
+    found: list[str] = list(lint.check_dashboard(document, "f"))
+    return found
+
+
+def panel(document: dict[str, Any], title: str) -> dict[str, Any]:
+    return next(each for each in document["panels"] if each.get("title") == title)
+
+
+def replace(title: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
+    """Return what changes the first query of a panel."""
+
+    def change(document: dict[str, Any]) -> None:
+        target = panel(document, title)["targets"][0]
+        assert old in target["expr"]
+        target["expr"] = target["expr"].replace(old, new)
+
+    return change
 
 
 @pytest.mark.parametrize(
-    "query", QUERIES, ids=lambda query: f"{query.panel}: {query.expr[:40]}"
+    ("change", "said"),
+    [
+        (
+            replace("Delivered", "chakram_delivered_bytes_total", "chakram_payload"),
+            "f: Delivered: there is no metric chakram_payload",
+        ),
+        (
+            replace("Links", "by (link, direction)", "by (link, way)"),
+            "f: Links: nothing here has a label way",
+        ),
+        (
+            replace("Agents", "run_id=~", 'rank="3", run_id=~'),
+            "f: Agents: chakram_agent_up has no label rank",
+        ),
+        (
+            replace(
+                "Losses and repairs",
+                "chakram_retransmitted_packets_total",
+                "chakram_flows_active",
+            ),
+            "f: Losses and repairs: rate over chakram_flows_active, which is a gauge",
+        ),
+        (
+            replace("Agents", 'job=~"$job", ', ""),
+            "f: Agents: chakram_agent_up is not selected by job",
+        ),
+        (
+            replace("Sent and received", "8 * ", ""),
+            "f: Sent and received: is in bytes seconds^-1, and shown as 'bps'",
+        ),
+        (
+            lambda document: panel(document, "Iteration time").pop("title"),
+            "has no title",
+        ),
+        (
+            lambda document: panel(document, "Links")["targets"][0].update(
+                datasource={"type": "prometheus", "uid": "P1809F7CD0C75ACF3"}
+            ),
+            "its data source is not the variable datasource",
+        ),
+        (
+            replace("Sent and received", "rate(", "avg_over_time("),
+            "chakram_tx_bytes_total counts, and is shown without a rate",
+        ),
+        (
+            replace("Links", "topk(", "topk(("),
+            "f: Links: ",
+        ),
+    ],
+    ids=[
+        "unknown metric",
+        "unknown label",
+        "unknown label of a selector",
+        "rate over a gauge",
+        "no job",
+        "wrong unit",
+        "no title",
+        "data source",
+        "counter without rate",
+        "syntax",
+    ],
 )
-def test_queries_parse_and_name_only_what_is_exported(query: PanelQuery) -> None:
-    text = query.substituted()
-    assert "$" not in text
-    expression = promql_parser.parse(text)
-    found = selectors(expression)
-    named = re.findall(r"\b(chakram_\w+)\{", text)
-    assert sorted(selector.name for selector in found) == sorted(named) != []
-    for selector in found:
-        metric = BY_SERIES[selector.name]
-        allowed = OF_SCRAPE | set(metric.label_names)
-        used = {matcher.name for matcher in selector.matchers.matchers}
-        assert used <= allowed, selector.name
-        # Every query obeys the variables that it can obey.
-        assert {"instance", "run_id"} <= used, selector.name
-        variables = {"collective", "chakram_job"}
-        assert variables & set(metric.label_names) == variables & used, selector.name
-    for grouped in re.findall(r"(?:by|on) \(([^)]*)\)", query.expr):
-        labels = {label.strip() for label in grouped.split(",") if label.strip()}
-        allowed = OF_SCRAPE.union(
-            *(BY_SERIES[selector.name].label_names for selector in found)
-        )
-        assert labels <= allowed
+def test_planted_mistakes_are_found(
+    change: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    problems = planted(change)
+    assert any(said in each for each in problems), problems
 
 
-@pytest.mark.parametrize("query", panel_queries(DASHBOARD), ids=lambda q: q.panel)
-def test_rates_look_back_as_far_as_grafana_says(query: PanelQuery) -> None:
-    assert set(re.findall(r"\[([^\]]*)\]", query.expr)) <= {"$__rate_interval"}
-    if query.panel not in COUNTED_AS_THEY_ARE:
-        totals = re.findall(r"(?<!rate\()\bchakram_\w+_total\b", query.expr)
-        assert totals == []
+def test_a_query_that_nothing_answers_is_found() -> None:
+    queries = list(lint.queries_of(DASHBOARDS["chakram-run"], "f"))
+    silent = next(query for query in queries if query.title == "Links")
+    asked = silent.measured({}, window="1m")
+
+    def ask(expr: str) -> list[int]:
+        return [] if expr == asked else [1]
+
+    (problem,) = lint.check_live(queries, ask)
+    assert problem == f"f: Links: nothing answers {asked}"
 
 
-def test_variables_follow_each_other() -> None:
-    variables = {item["name"]: item for item in DASHBOARD["templating"]["list"]}
-    assert list(variables) == [
-        "datasource",
-        "instance",
-        "run_id",
-        "collective",
-        "chakram_job",
-    ]
-    for name, variable in list(variables.items())[1:]:
-        assert variable["multi"]
-        assert variable["includeAll"]
-        assert variable["allValue"] == ".+"
-        assert variable["refresh"] == 2
-        metric = re.match(r"label_values\((\w+)", variable["definition"])
-        assert metric is not None
-        labels = {*OF_SCRAPE, *BY_SERIES[metric[1]].label_names}
-        assert name in labels
-        used = re.findall(r"(\w+)=~", variable["definition"])
-        assert set(used) <= labels, "what has no such label is not found by it"
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("chakram_agent_up == 0", "chakram_agent_gone == 0", "there is no metric"),
+        ("run_id) (rate(chakram_del", "run) (rate(chakram_del", "has a label run"),
+        ("rate(chakram_tx_packets", "rate(chakram_flows_active", "which is a gauge"),
+        ("severity: critical", "severity: loud", "has no severity"),
+    ],
+)
+def test_planted_mistakes_of_rules_are_found(old: str, new: str, said: str) -> None:
+    file = REPO_ROOT / "dashboards/rules/chakram.yaml"
+    text = file.read_text(encoding="utf-8")
+    if "flows_active" in new:
+        text = text.replace("chakram_tx_packets_total", "chakram_tx_packets")
+    assert old in text
+    document = yaml.safe_load(text.replace(old, new, 1))
+    problems = list(lint.check_rules(document, "f"))
+    assert any(said in each for each in problems), problems
 
 
-def test_dashboard_is_found_by_its_uid_and_not_edited_in_place() -> None:
-    assert DASHBOARD["uid"] == "chakram-run"
-    assert DASHBOARD["editable"] is False
+def test_what_a_rule_compares_with_is_no_part_of_what_it_measures() -> None:
+    found = {
+        query.title: query.measured({}, window="1m") for query in lint.rules_of(RULES)
+    }
+    assert found["ChakramAgentDown"] == "chakram_agent_up"
+    goodput = "run:chakram_goodput_bytes_per_second:rate10s"
+    assert found["ChakramStalled"] == goodput
+    assert "> 0" not in found["ChakramSwitchOverloaded"]

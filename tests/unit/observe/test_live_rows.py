@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chakram.observe import live_rows
+from chakram.observe.catalogue import MOST_HOSTS, host_labels
 from chakram.observe.live_rows import LiveRows
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS
 from chakram.plan.plan import Plan
@@ -178,3 +179,49 @@ def test_an_agent_knows_its_own_ends_only() -> None:
     assert row["port_tx"] == plan.ports()[0].host
     assert row["port_rx"] is None
     assert row["dest_ipv4"] == plan.ports()[1].address
+
+
+class Shown:
+    """Takes what live rows tell metrics."""
+
+    def __init__(self, rows: LiveRows) -> None:
+        self.hosts: dict[str, dict[str, int]] = {}
+        self.rates: list[float] = []
+        rows.show(self)  # type: ignore[arg-type] # it has what is called
+
+    def set_hosts(self, hosts: dict[str, dict[str, int]]) -> None:
+        self.hosts = hosts
+
+    def set_queue_pair_rates(self, rates: list[float]) -> None:
+        self.rates = rates
+
+
+def test_hosts_have_the_sums_of_their_ports_and_queue_pairs() -> None:
+    rows, plan = made()
+    host = plan.ports()[0].host
+    rows.take(port_sample(0, tx_bytes=10, paused_ns=3))
+    rows.take(port_sample(0, shard=1, tx_bytes=20))
+    rows.take(sample(plan, 0, 1, cnp_rx=1, tx_bytes=1000))
+    rows.take(sample(plan, 0, 2, cnp_rx=2, data_frames_retransmitted=5))
+    found = Shown(rows).hosts[host]
+    assert (found["tx_bytes"], found["paused_ns"]) == (30, 3)
+    assert (found["cnp_rx"], found["data_frames_retransmitted"]) == (3, 5)
+
+
+def test_a_queue_pair_that_has_long_been_silent_sends_nothing() -> None:
+    rows, plan = made()
+    for second in range(3):
+        rows.take(sample(plan, 0, 1, time_ns=second * SECOND_NS, tx_bytes=100 * second))
+        rows.take(sample(plan, 0, 2, time_ns=second * SECOND_NS, tx_bytes=300 * second))
+    assert sorted(Shown(rows).rates) == [100.0, 300.0]
+    for second in range(3, 6):
+        rows.take(sample(plan, 0, 1, time_ns=second * SECOND_NS, tx_bytes=100 * second))
+    assert sorted(Shown(rows).rates) == [0.0, 100.0]
+
+
+def test_of_many_hosts_the_last_ones_are_together() -> None:
+    labels = host_labels(f"h{n}" for n in range(70))
+    assert (labels["h0"], labels["h62"]) == ("h0", "h62")
+    assert {labels[f"h{n}"] for n in range(63, 70)} == {"others"}
+    assert len(set(labels.values())) == MOST_HOSTS
+    assert host_labels(["a", "b", "a"]) == {"a": "a", "b": "b"}

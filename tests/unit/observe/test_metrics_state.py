@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -17,11 +18,14 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.fabric.shapes import single_switch
 from chakram.observe.catalogue import (
+    HOST_COUNTERS,
     METRICS,
+    SERIES,
 )
 from chakram.observe.exporter import SnapshotCollector
 from chakram.observe.metrics_state import MetricsState
 from chakram.preflight.report import FAILED, Finding
+from chakram.results.causes import Cause, Why
 from chakram.results.counters import (
     COUNTER_NAMES,
     FCT_BUCKETS,
@@ -33,13 +37,13 @@ from chakram.results.counters import (
     fct_sum_slot,
     slot,
 )
+from chakram.results.critical_path import Part
 from chakram.results.joining import CollectiveJoiner
-from chakram.results.records import RecordRows
+from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey
 from chakram.switch.outcomes import EGRESS_LIMIT
 from tests.prometheus import (
-    BY_SERIES,
     MAX_SERIES_PER_AGENT,
     MAX_SERIES_PER_RUN,
 )
@@ -334,11 +338,131 @@ def test_labels_that_are_missing_or_unknown_are_refused(labels: dict[str, str]) 
         MetricsState("r1", build=labels)
 
 
+def message_columns(**columns: list[int]) -> dict[str, np.ndarray]:
+    """Return the columns of flows, of two messages where nothing else is said."""
+    zeros = {name: [0, 0] for name in FLOW_FIELDS if name.endswith("_ns")}
+    return {name: np.array(each, np.int64) for name, each in (zeros | columns).items()}
+
+
+def test_the_time_of_messages_is_told_by_part() -> None:
+    state = MetricsState("r1")
+    state.add_messages(
+        message_columns(
+            ready_ns=[100, 100],
+            posted_ns=[110, 100],
+            departed_ns=[200, 300],
+            last_acked_ns=[250, 330],
+            own_port_ns=[40, 100],
+            window_ns=[50, -1],
+            transfer_ns=[0, 70],
+            repair_ns=[0, 30],
+            # Of the second 20 ns are the data plane's, and not its port's.
+            generator_wait_ns=[10, 20],
+        )
+    )
+    found = {
+        labels[0]: round(value * 1e9)
+        for (name, labels), value in samples(state).items()
+        if name == "chakram_message_seconds_total"
+    }
+    assert found == {
+        "generator": 30,
+        "own port": 120,
+        "window": 50,
+        "pace": 0,
+        "pause": 0,
+        "transfer": 70,
+        "repair": 30,
+        "network": 80,
+    }
+
+
+def test_what_is_known_of_jobs_adds_up() -> None:
+    found = samples(state_after(two_iterations()))
+    of_job = {
+        name: value
+        for (name, labels), value in found.items()
+        if name.startswith("chakram_job_") and labels == ("moe",)
+    }
+    # An all-reduce, two all-to-alls and a message, twice.
+    assert of_job["chakram_job_collectives_total"] == 8
+    busy_ns = 2 * (ALL_REDUCE_NS + 2 * ALL_TO_ALL_NS + MESSAGE_NS)
+    assert of_job["chakram_job_collective_seconds_total"] == pytest.approx(
+        busy_ns * 1e-9
+    )
+    assert of_job["chakram_job_bus_bytes_total"] == sum(
+        value
+        for (name, _), value in found.items()
+        if name == "chakram_collective_bus_bytes_total"
+    )
+
+
+def test_the_end_of_an_iteration_is_in_unix_time() -> None:
+    state = MetricsState("r1")
+    state.set_epoch(1e9)
+    state_after(small_rows(0), state)
+    rows = rank_records(
+        small_rows(0).iterations, OperationTable(small_plan()), warmup=1
+    )
+    end_s = max(row.end_ns for row in rows) * 1e-9
+    name = "chakram_iteration_end_time_seconds"
+    assert samples(state)[name, ("moe",)] == pytest.approx(1e9 + end_s, abs=1e-6)
+
+
+def test_only_the_largest_causes_have_series() -> None:
+    state = MetricsState("r1")
+    causes = [
+        Cause(cause="contention", place=f"l{n} up", lost_ns=100 - n, share=0.01)
+        for n in range(40)
+    ]
+    state.set_why(
+        Why(
+            iterations=1,
+            time_ns=10**4,
+            parts_ns={},
+            causes=tuple(causes),
+            by_rank=(),
+            by_collective=(),
+            path=None,
+        )
+    )
+    found = [
+        labels for name, labels in samples(state) if name == "chakram_lost_seconds"
+    ]
+    assert found == [("contention", f"l{n} up") for n in range(16)]
+
+
+def test_rates_of_queue_pairs_are_quantiles() -> None:
+    state = MetricsState("r1")
+    state.set_queue_pair_rates([float(n) for n in range(101)])
+    name = "chakram_queue_pair_sent_bytes_per_second"
+    assert {
+        labels[0]: value
+        for (each, labels), value in samples(state).items()
+        if each == name
+    } == {"0": 0, "0.5": 50, "0.99": 99, "1": 100}
+
+
 def full_state(agents: int) -> MetricsState:
     """Return a state that has said everything a run can say."""
     build = {"version": "1", "python": "3", "compiled": "true"}
     state = MetricsState("r1", info=RUN_LABELS, build=build)
+    state.set_epoch(1e9)
     state_after(two_iterations(), state)
+    state.add_messages(message_columns())
+    state.set_why(
+        Why(
+            iterations=1,
+            time_ns=10,
+            parts_ns={Part.COMPUTE: 6, Part.QUEUE: 4},
+            causes=(Cause(cause="contention", place="l up", lost_ns=4, share=0.4),),
+            by_rank=(),
+            by_collective=(),
+            path=None,
+        )
+    )
+    state.set_hosts({"h0": dict.fromkeys(HOST_COUNTERS, 1)})
+    state.set_queue_pair_rates([1.0, 2.0])
     state.set_start_time(1.0)
     state.set_end_time(2.0)
     state.set_link_bytes("leaf1-spine1", "up", 10)
@@ -373,7 +497,7 @@ def test_everything_exported_is_in_the_catalogue_and_all_of_it_is_exported() -> 
     seen = set()
     for family in parse_text(exposition(full_state(1))):
         for sample in family.samples:
-            metric = BY_SERIES[sample.name]
+            metric = SERIES[sample.name]
             labels = set(sample.labels) - {"le"}
             assert labels == set(metric.label_names), sample.name
             seen.add(metric.name)

@@ -10,6 +10,7 @@ import typer
 from chakram.cli.export.astra_sim import astra_sim
 from chakram.cli.export.nccl_tests import nccl_tests
 from chakram.cli.export.ns3 import fct, pfc, qlen
+from chakram.cli.export.openmetrics import openmetrics
 from chakram.cli.export.tables import links, p2p
 
 __all__ = ["app"]
@@ -26,3 +27,4 @@ app.command()(qlen)
 app.command()(p2p)
 app.command()(links)
 app.command()(nccl_tests)
+app.command()(openmetrics)
