@@ -127,6 +127,8 @@ class CollectiveJoiner:
         return [
             self._record(self._operations.identities[index], iteration, gathering)
             for (iteration, index), gathering in sorted(self._gathering.items())
+            # Of some only an arrival was reported before the run was over.
+            if gathering.end_ns is not None or gathering.flow_end_ns is not None
         ]
 
     def _add_arrivals(self, rows: RecordRows) -> list[FlowRow]:

@@ -106,6 +106,12 @@ def test_unfinished_collectives_are_partial() -> None:
     assert only_flows.duration_ns == ALL_TO_ALL_NS
 
 
+def test_collectives_of_which_only_an_arrival_came_are_none() -> None:
+    joining = joiner()
+    joining.add(arrivals(1, received_ns=7000))
+    assert joining.unfinished() == []
+
+
 def test_partial_message_of_which_only_the_receiver_spoke() -> None:
     joining = joiner()
     joining.add(small_rows(1, ranks=[1]))
