@@ -13,13 +13,16 @@ import pytest
 from chakram.api import simulate
 from tests.support import REPO_ROOT
 
+# On a busy machine the simulations take a minute or two.
+pytestmark = pytest.mark.timeout(400)
+
 SEEDS = (1,)
 CONTROLS = {
     "none": "none",
     "dcqcn-nvidia": {"dcqcn": {"profile": "dcqcn-nvidia"}},
 }
 ALL_REDUCE = {"op": "all_reduce", "size": "8MiB", "count": 1}
-ALL_TO_ALL = {"op": "all_to_all", "size": "2MiB", "count": 18}
+ALL_TO_ALL = {"op": "all_to_all", "size": "2MiB", "count": 14}
 CASES: dict[str, dict[str, Any]] = {
     "all-reduce-alone": {"jobs[0].trace.streams": [ALL_REDUCE]},
     "all-to-all-alone": {"jobs[0].trace.streams": [ALL_TO_ALL]},
@@ -51,8 +54,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     found: Any = {}
     for case, settings in CASES.items():
         for name, control in CONTROLS.items():
-            if (case, name) == ("all-reduce-alone", "dcqcn-nvidia"):
-                continue  # nothing is marked
+            if case.endswith("alone") and name != "none":
+                continue  # next to nothing is marked
+            if case == "classes-apart" and name == "none":
+                continue
             for seed in SEEDS:
                 overrides = {**settings, "transport.congestion_control": control}
                 results = simulate(
@@ -121,7 +126,7 @@ def test_the_all_to_all_pays_less_with_congestion_control_and_more_in_its_class(
     controlled = tails("mixed", "dcqcn-nvidia")
     assert min(plain) > 1.2 * max(alone)
     assert max(controlled) < min(plain)
-    assert min(tails("classes-apart", "none")) > max(controlled)
+    assert min(tails("classes-apart", "dcqcn-nvidia")) > max(controlled)
 
 
 def test_the_tail_of_the_all_reduce_is_made_by_pace(study: Any) -> None:

@@ -257,7 +257,8 @@ def figures(study: Study, control: str = CONTROL) -> list[Plot]:
             ("mixed", control),
             ("classes-apart", control),
         ):
-            runs = [each[op] for each in study[case, name].values() if op in each]
+            found = study.get((case, name), {}).values()
+            runs = [each[op] for each in found if op in each]
             by_number: dict[int, list[float]] = defaultdict(list)
             for each in runs:
                 for number, busbw in zip(each.numbers, each.busbw, strict=True):
@@ -292,7 +293,7 @@ def figures(study: Study, control: str = CONTROL) -> list[Plot]:
         ("mixed", control),
         ("classes-apart", control),
     ):
-        runs = [one["all_to_all"] for one in study[case, each].values()]
+        runs = [one["all_to_all"] for one in study.get((case, each), {}).values()]
         runs = [one for one in runs if len(one.fct_ns)]
         if not runs:
             continue
