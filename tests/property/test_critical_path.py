@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from chakram.errors import RunFailed
 from chakram.fabric.shapes import clos
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
@@ -71,12 +72,18 @@ def test_parts_sum_to_messages_and_pieces_to_iterations(
     if is_lossless:
         profile = Profile(name="sonic", mtu=4300, buffer_bytes=8 << 20)
     with TemporaryDirectory() as folder:
-        results = simulated_run(
-            Path(folder),
-            plan,
-            topology,
-            switching=Switching(ecmp=DrawnPaths(seed=seed), profile=profile),
-            seed=seed,
-        )
+        try:
+            results = simulated_run(
+                Path(folder),
+                plan,
+                topology,
+                switching=Switching(ecmp=DrawnPaths(seed=seed), profile=profile),
+                seed=seed,
+            )
+        except RunFailed:
+            # Ranks that begin collectives in another order may wait for one another
+            # where each may have one message under way alone.
+            assume(not chosen.credits)
+            raise
         if results.table("operations").num_rows:
             assert_exact(results)

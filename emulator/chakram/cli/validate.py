@@ -17,7 +17,7 @@ def validate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
     as_json: Json = False,
 ) -> None:
-    """Check a run directory: files, columns, sums, references.
+    """Check a run directory: files, columns, sums.
 
     The exit code is 2 if anything is not as a run leaves it.
     """
