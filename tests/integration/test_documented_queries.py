@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from chakram.observe.preflight_files import save_preflight
 from chakram.observe.run_directory import RunDirectory
 from chakram.preflight.report import PairReport, PreflightReport
 from chakram.preflight.settings import PreflightSettings
-from tests.small_run import small_plan, small_rows
+from chakram.results.records import LINK_SAMPLE_FIELDS
+from tests.small_run import row_of, small_plan, small_rows
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED
 
@@ -42,9 +44,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         directory = RunDirectory.create(
             tmp_path / "runs", manifest=manifest, started=STARTED
         )
-        directory.begin(small_plan())
+        directory.begin(small_plan(), ports=("h0:eth0", "s0:h1"))
         for iteration in range(2):
             directory.add(small_rows(iteration))
+        sampled = {"time_ns": 10, "port": 1, "traffic_class": 3, "queue_max_bytes": 99}
+        directory.add_link_samples(array("q", row_of(LINK_SAMPLE_FIELDS, **sampled)))
         fair = MessageColumns(lambda _, messages: [1000] * len(messages))
         directory.finish(ended=STARTED, messages=fair)
         preflight = tmp_path / "runs" / f"{run_id}-preflight"

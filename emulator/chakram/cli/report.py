@@ -39,7 +39,7 @@ def report(
     force: _Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a run, or a sweep, as one HTML file that needs no network."""
+    """Write a run, several, or a sweep as one offline HTML page."""
     from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.observe.report.bmwg_page import bmwg_page
     from chakram.observe.report.compare_page import MOST_RUNS, compare_page
