@@ -47,6 +47,7 @@ AT_THE_END = re.compile(
 """What there is nothing to say of while a run goes."""
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("netns")
 def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
     tmp_path: Path,
