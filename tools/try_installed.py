@@ -27,8 +27,8 @@ SCRIPTS = Path(sys.executable).parent
 EXPERIMENT = "quickstart-small"
 SHORT = ("--set", "iterations.measured=2")
 
-# What `chakram[testing]` brings, and modules that only the compiled form has.
-NEEDS_MORE = ("chakram.testing",)
+NEEDS_MORE = ("chakram.testing", "chakram.pytest_plugin")
+"""What needs `chakram[testing]`, or pytest."""
 
 
 def main() -> None:
