@@ -115,7 +115,7 @@ def test_every_figure_is_drawn_and_written_as_a_file(
     require_chromium()
     folder = tmp_path / "figures"
     written(simulated, "--figures", str(folder), out=tmp_path / "page.html")
-    names = {*OF_EVERY_RUN, "uplinks", "congestion"}
+    names = {*OF_EVERY_RUN, "uplinks", "congestion", "queues", "marks"}
     assert {path.name for path in folder.iterdir()} == {
         f"{name}.{form}" for name in names for form in ("svg", "png")
     }
