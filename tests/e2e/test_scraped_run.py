@@ -68,7 +68,7 @@ def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
         tmp_path,
         jobs,
         star(4, rate="40Mbit") | {"switch": "model"},
-        iterations={"warmup": 1, "measured": 40},
+        iterations={"warmup": 1, "measured": 80},
         transport={"congestion_control": "dcqcn"},
         faults={"packets": [{"action": "drop", "probability": 0.002}]},
         predict=["bound", "simulate"],
@@ -103,7 +103,7 @@ def test_prometheus_has_a_run_live_at_its_end_and_filled_in_later(
     found = {each: series.get(each) for each in expected}
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
     # The background has done some, too, and was to do none in particular.
-    assert done == planned == 41
+    assert done == planned == 81
     assert value(series, "chakram_iterations_total", chakram_job="back") > 0
 
     with filled(tmp_path, ended) as prometheus:

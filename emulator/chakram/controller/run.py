@@ -66,7 +66,7 @@ __all__ = [
     "psn_seed_of",
 ]
 
-_LINKS_INTERVAL_S = 2
+_LINKS_INTERVAL_S = 1
 _PSN_SEED_BITS = 53
 """As many as every reader of JSON keeps."""
 _INJECTED = {name: f"injected_{name}" for name in INJECTED}
