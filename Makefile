@@ -151,7 +151,7 @@ $(INSTALLED): pyproject.toml
 		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
 		exit 1; }
 	@echo "installing chakram into $(VENV) (takes a minute or so the first time)"
-	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.1' wheel
+	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.3' wheel
 	@$(PIP_INSTALL) 'uv>=0.7' 2>/dev/null || true
 	@$(call install,-e .)
 	@touch $@

@@ -41,7 +41,12 @@ DIRECTIVES = {
     "language_level": 3,
     # Annotations are for readers and mypy; C types stand in the .pxd.
     "annotation_typing": False,
+    # Sources as comments of C are a fifth of it, and nobody reads them.
+    "emit_code_comments": False,
 }
+SHARED = "chakram._cython"
+"""An extension without a source: what all others would have of Cython's own code, as
+its views of memory, each a copy that takes longer to compile than what it is for."""
 
 
 def load_finder() -> ModuleType:
@@ -67,17 +72,21 @@ def hot_extensions() -> list[Extension]:
         if REQUIRED:
             raise SystemExit("CHAKRAM_COMPILED=require, but Cython is not installed")
         return []
-    return [
-        Extension(
-            fullname,
-            [os.path.relpath(FINDER.hot_source(stem), ROOT)],
-            extra_compile_args=["-O2", "-g0"],
-            optional=not REQUIRED,
-        )
+    sources = {SHARED: []} | {
+        fullname: [os.path.relpath(FINDER.hot_source(stem), ROOT)]
         for package, source_root in SOURCE_ROOTS.items()
         for fullname, stem in FINDER.hot_modules(
             package, str(ROOT / source_root / package)
         )
+    }
+    return [
+        Extension(
+            fullname,
+            source,
+            extra_compile_args=["-O2", "-g0"],
+            optional=not REQUIRED,
+        )
+        for fullname, source in sources.items()
     ]
 
 
@@ -136,7 +145,7 @@ class build_ext(setuptools_build_ext):
         if not self.extensions and self.inplace:
             return
         # Digests first: a source that is edited meanwhile counts as changed.
-        digests = {ext.name: self.digests(ext.sources[0]) for ext in self.extensions}
+        digests = {ext.name: self.digests(ext.sources) for ext in self.extensions}
         products = {
             ext.name: ROOT / self.build_lib / self.get_ext_filename(ext.name)
             for ext in self.extensions
@@ -152,6 +161,8 @@ class build_ext(setuptools_build_ext):
                 recorded[name] = digests[name]
             else:
                 print(f"warning: {name}: not compiled, its plain form will run")
+        if SHARED not in recorded:
+            recorded = {}  # nothing can be loaded without it
         path.parent.mkdir(parents=True, exist_ok=True)
         record = {"builder": builder, "modules": dict(sorted(recorded.items()))}
         temporary = path.with_suffix(".tmp")
@@ -185,7 +196,7 @@ class build_ext(setuptools_build_ext):
         with ThreadPoolExecutor(JOBS) as pool:
             translated = list(pool.map(c_source, self.extensions))
         failed = [
-            ext.sources[0]
+            (ext.sources or [ext.name])[0]
             for ext, result in zip(self.extensions, translated, strict=True)
             if result is None
         ]
@@ -197,15 +208,17 @@ class build_ext(setuptools_build_ext):
         self.extensions = [ext for ext in self.extensions if ext.sources != [None]]
         self.force = True
 
-    def digests(self, source: str) -> dict[str, str | None]:
-        """Return the digests of *source* and of all it is compiled with."""
+    def digests(self, sources: list[str]) -> dict[str, str | None]:
+        """Return the digests of *sources* and of all they are compiled with."""
         from Cython.Build.Dependencies import create_dependency_tree
         from Cython.Compiler.Main import CompilationOptions, Context
 
         options = CompilationOptions(include_path=sorted(SOURCE_ROOTS.values()))
         tree = create_dependency_tree(Context.from_options(options), quiet=True)
         paths = {
-            (ROOT / name).resolve() for name in {source, *tree.all_dependencies(source)}
+            (ROOT / name).resolve()
+            for source in sources
+            for name in {source, *tree.all_dependencies(source)}
         }
         # Only ours: what Cython itself brings is fixed by its version.
         return current_digests(
@@ -236,7 +249,10 @@ def c_source(ext: Extension) -> str | None:
     command = [sys.executable, "-m", "cython", "--module-name", ext.name]
     command += [f"--directive={name}={value}" for name, value in DIRECTIVES.items()]
     command += [f"--include-dir={folder}" for folder in SOURCE_ROOTS.values()]
-    command += ["--output-file", str(target), ext.sources[0]]
+    if ext.name == SHARED:
+        command += ["--generate-shared", str(target)]
+    else:
+        command += ["--shared", SHARED, "--output-file", str(target), *ext.sources]
     # A refusal stands on standard error.
     done = subprocess.run(command, cwd=ROOT, check=False)
     return str(target) if done.returncode == 0 else None

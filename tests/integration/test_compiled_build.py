@@ -232,6 +232,17 @@ def test_an_error_in_one_module_leaves_the_others_compiled(project: Project) -> 
     assert "Cython refuses emulator/chakram/wheel.py" in required.stderr
 
 
+def test_without_what_all_share_nothing_is_compiled(project: Project) -> None:
+    (shared,) = project.root.glob("emulator/chakram/_cython*.so")
+    shared.unlink()
+    assert project.build(CC="false").returncode == 0
+    assert set(project.turn().values()) == {
+        "built from unknown sources (no digests recorded)"
+    }
+    assert project.build().stdout.startswith("compiling 4 modules")
+    assert project.turn(mode="require") == ALL_COMPILED
+
+
 def test_a_plain_install_carries_its_extensions(project: Project) -> None:
     shutil.rmtree(project.root / "build")
     install(project)
