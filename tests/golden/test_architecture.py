@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 
 from tests.support import REPO_ROOT
@@ -43,6 +44,18 @@ def test_every_folder_of_the_packages_is_described_and_no_other() -> None:
     inside = {path for path in described() if path.startswith(PACKAGES)}
     folders = {path for path in inside if not path.endswith(".py")}
     assert folders == there
+
+
+def test_what_runs_leave_behind_is_not_kept() -> None:
+    done = subprocess.run(
+        ["git", "ls-files", "*.parquet", "*/run.json", "*.log"],
+        cwd=REPO_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # Unpacked from an archive there is nobody to ask.
+    assert done.stdout == "" or done.returncode != 0
 
 
 def test_whatever_else_is_described_is_there() -> None:
