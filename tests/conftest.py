@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import hypothesis
@@ -19,12 +21,12 @@ import pytest
 
 from tests import bound_check
 from tests.documented import Place
+from tests.forked import forked_commands
 from tests.leaks import Belongings
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TESTS = REPO_ROOT / "tests"
 PURE = frozenset({"unit", "property"})
@@ -168,10 +170,20 @@ def chakram_data() -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def forked_chakram() -> Iterator[Path]:
+    """Yield a program that does what ``chakram`` does, and starts sooner."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ck-") as folder,
+        forked_commands(Path(folder)) as program,
+    ):
+        yield program
+
+
 @pytest.fixture
-def documented_place() -> Callable[[Path], Place]:
+def documented_place(forked_chakram: Path) -> Callable[[Path], Place]:
     """Return what makes a folder a place to run documented commands in."""
-    return lambda folder: Place(folder, data_folder())
+    return lambda folder: Place(folder, data_folder(), forked_chakram.parent)
 
 
 @pytest.fixture(autouse=True)

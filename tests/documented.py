@@ -171,10 +171,14 @@ class Place:
     Args:
         folder: An empty one.
         data: Folder of real traces, if there is one.
+        programs: Folder of those that are taken first.
     """
 
-    def __init__(self, folder: Path, data: Path | None) -> None:
+    def __init__(
+        self, folder: Path, data: Path | None, programs: Path | None = None
+    ) -> None:
         self.folder = folder
+        self._programs = [] if programs is None else [str(programs)]
         self._has_traces = data is not None
         for entry in REPO_ROOT.iterdir():
             if entry.name not in {"configs", "runs", "traces", "certs", ".git"}:
@@ -216,8 +220,8 @@ class Place:
     @contextmanager
     def _environment(self) -> Iterator[dict[str, str]]:
         """Yield that of commands, whose labs are no others' and end with the block."""
-        programs = Path(sys.executable).parent
-        path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
+        programs = [*self._programs, str(Path(sys.executable).parent)]
+        path = os.pathsep.join([*programs, os.environ.get("PATH", os.defpath)])
         # Sockets lie in it: its path has to be short.
         with TemporaryDirectory(prefix="ck-") as state:
             environment = os.environ | {"PATH": path, STATE_ROOT_VARIABLE: state}

@@ -43,9 +43,11 @@ def netns() -> None:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def found(
+    tmp_path_factory: pytest.TempPathFactory, forked_chakram: Path
+) -> Iterator[Hosts]:
     """Yield hosts whose agents wait for a controller."""
-    with hosts(tmp_path_factory.mktemp("hosts")) as made:
+    with hosts(tmp_path_factory.mktemp("hosts"), forked_chakram) as made:
         yield made
 
 

@@ -52,10 +52,12 @@ class Hosts:
     Attributes:
         certificates: Folder of those that the agents trust.
         strangers: Folder of those of another authority.
+        program: The command ``chakram``.
     """
 
     certificates: Path
     strangers: Path
+    program: Path
 
     def enter(self, host: str) -> list[str]:
         """Return what to write before a command so that it runs on *host*."""
@@ -68,11 +70,7 @@ class Hosts:
     def chakram(self, *arguments: object, experiment: Path) -> Ended:
         """Run the command on the host of the controller, for an experiment."""
         done = subprocess.run(
-            [
-                *self.enter("c"),
-                *(sys.executable, "-m", "chakram"),
-                *map(str, arguments),
-            ],
+            [*self.enter("c"), str(self.program), *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
@@ -162,14 +160,16 @@ def _ip(*arguments: str, script: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def hosts(folder: Path) -> Iterator[Hosts]:
+def hosts(folder: Path, program: Path) -> Iterator[Hosts]:
     """Make the hosts and start their agents; all is gone after the block.
 
     The running test is skipped where that cannot be done.
     """
     require("root", missing_root())
     require("netns", missing_program("ip"))
-    found = Hosts(certificates=folder / "certs", strangers=folder / "strangers")
+    found = Hosts(
+        certificates=folder / "certs", strangers=folder / "strangers", program=program
+    )
     agents = {name: [ADDRESSES[name]] for name in NAMES}
     for certificates in (found.certificates, found.strangers):
         make_certificates(certificates, agents)

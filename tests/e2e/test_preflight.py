@@ -34,11 +34,13 @@ ECN = 0x03
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def found(
+    tmp_path_factory: pytest.TempPathFactory, forked_chakram: Path
+) -> Iterator[Hosts]:
     """Yield hosts whose agents wait for a controller."""
     require("netns", missing_program("tc"))
     require("bpf", missing_bpf())
-    with hosts(tmp_path_factory.mktemp("hosts")) as made:
+    with hosts(tmp_path_factory.mktemp("hosts"), forked_chakram) as made:
         yield made
 
 

@@ -24,7 +24,7 @@ from tests import port_fuzzing
 from tests.port_fuzzing import PATH_MTU, fuzz_conversation, fuzz_decoder, fuzz_port
 
 IS_COMPILED = compiled_status().is_compiled()
-PACKETS = 400_000 if IS_COMPILED else 60_000
+PACKETS = 100_000 if IS_COMPILED else 30_000
 SECONDS = float(os.environ.get("CHAKRAM_FUZZ_SECONDS", "0")) if IS_COMPILED else 0
 PORTION = 20_000
 
