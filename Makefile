@@ -13,6 +13,10 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 QUICKSTART ?= configs/quickstart.yaml
 
+# What was compiled to bytecode once is read by every process that starts: where images of
+# containers forbid it, each would compile all modules that it imports, for half a second.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.chakram-installed
 TOOLS := $(VENV)/.chakram-tools
@@ -61,6 +65,7 @@ quickstart: build ## Replay a small job on this machine, and print how the netwo
 .PHONY: build
 build: $(INSTALLED) ## Compile the hot modules in place (only what changed)
 	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python -m compileall -q emulator agents
 
 .PHONY: test
 test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modules uncompiled
@@ -153,7 +158,7 @@ $(INSTALLED): pyproject.toml
 	@echo "installing chakram into $(VENV) (takes a minute or so the first time)"
 	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.3' wheel
 	@$(PIP_INSTALL) 'uv>=0.7' 2>/dev/null || true
-	@$(call install,-e .)
+	@export UV_COMPILE_BYTECODE=1; $(call install,-e .)
 	@touch $@
 
 $(TOOLS): $(INSTALLED)

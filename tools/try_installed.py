@@ -68,9 +68,9 @@ def verbs() -> Iterator[list[str]]:
     """Yield every verb of the command, as its words; the first one is none."""
     from typer.main import get_command
 
-    from chakram.cli import app
+    from chakram.cli import command_line
 
-    waiting = [([], get_command(app))]
+    waiting = [([], get_command(command_line()))]
     while waiting:
         words, command = waiting.pop()
         yield words

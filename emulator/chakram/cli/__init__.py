@@ -1,13 +1,13 @@
 """The chakram command: one module per verb.
 
-Verbs import what they need when they run, so that ``chakram --help`` stays quick.
+Only the module of the verb that was asked for is imported, and that imports what it
+needs when it runs, so that each stays quick to start.
 Whatever goes wrong is one sentence on stderr that says where, what was found and what
 to do, and an exit code (see ``chakram.errors``); a traceback only with ``--debug``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
@@ -16,35 +16,14 @@ import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import chakram
-from chakram.cli.algorithms import app as algorithms_app
-from chakram.cli.bench import bench
-from chakram.cli.certs import certs
-from chakram.cli.compare import compare, diff
-from chakram.cli.dcqcn import dcqcn
-from chakram.cli.doctor import doctor
 from chakram.cli.examples import add_examples
-from chakram.cli.export import app as export_app
-from chakram.cli.fabric import app as fabric_app
-from chakram.cli.gate import gate
-from chakram.cli.init import init
-from chakram.cli.interference import interference
-from chakram.cli.plan import plan
-from chakram.cli.preflight import preflight
-from chakram.cli.report import report, timeline
-from chakram.cli.run import run
-from chakram.cli.runs import runs
-from chakram.cli.show import show
-from chakram.cli.simulate import simulate
-from chakram.cli.sweep import sweep
-from chakram.cli.trace import app as trace_app
-from chakram.cli.validate import validate
-from chakram.cli.why import why
 from chakram.errors import (
     ChakramError,
     EnvironmentProblem,
@@ -56,9 +35,38 @@ from chakram.units import about_size, format_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["app", "main"]
+__all__ = ["command_line", "main"]
 
 _INTERNAL_ERROR = 1
+
+_VERBS = {
+    "init": "init",
+    "run": "run",
+    "simulate": "simulate",
+    "bench": "bench",
+    "sweep": "sweep",
+    "show": "show",
+    "runs": "runs",
+    "compare": "compare",
+    "diff": "compare",
+    "gate": "gate",
+    "report": "report",
+    "timeline": "report",
+    "why": "why",
+    "validate": "validate",
+    "export": "export",
+    "interference": "interference",
+    "plan": "plan",
+    "preflight": "preflight",
+    "trace": "trace",
+    "fabric": "fabric",
+    "algorithms": "algorithms",
+    "dcqcn": "dcqcn",
+    "certs": "certs",
+    "doctor": "doctor",
+}
+"""By verb, in the order of the help, its module: with a function of its name, or the
+``app`` of a group of verbs."""
 
 _LEAST_ADDRESS_SPACE_BYTES = {
     **dict.fromkeys(("run", "bench", "sweep", "preflight"), 2 << 30),
@@ -104,40 +112,28 @@ class _Invocation:
     debug: bool = False
 
 
-app = typer.Typer(
-    name="chakram",
-    help="Replay the traffic of AI training as RoCEv2 through a network under test.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(init)
-app.command()(run)
-app.command()(simulate)
-app.command()(bench)
-app.command()(sweep)
-app.command()(show)
-app.command()(runs)
-app.command()(compare)
-app.command()(diff)
-app.command()(gate)
-app.command()(report)
-app.command()(timeline)
-app.command()(why)
-app.command()(validate)
-app.add_typer(export_app)
-app.command()(interference)
-app.command()(plan)
-app.command()(preflight)
-app.add_typer(trace_app)
-app.add_typer(fabric_app)
-app.add_typer(algorithms_app)
-app.command()(dcqcn)
-app.command()(certs)
-app.command()(doctor)
-add_examples(app)
+def command_line(verb: str | None = None) -> typer.Typer:
+    """Return the command with one verb; None, or what is no verb: with all."""
+    app = typer.Typer(
+        name="chakram",
+        help="Replay the traffic of AI training as RoCEv2 through a network "
+        "under test.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_before_the_verb)
+    for name in [verb] if verb in _VERBS else _VERBS:
+        module = import_module(f"{__name__}.{_VERBS[name]}")
+        group = getattr(module, "app", None)
+        if group is None:
+            app.command()(getattr(module, name))
+        else:
+            app.add_typer(group)
+    add_examples(app)
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -146,7 +142,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _before_the_verb(
     context: typer.Context,
     version: Annotated[
@@ -192,9 +187,12 @@ def _check_address_space(least_bytes: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     invocation = _Invocation()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = app(
-            args=None if arguments is None else list(arguments),
+        # Options before the verb have no values.
+        verb = next((word for word in words if not word.startswith("-")), None)
+        code = command_line(verb)(
+            args=words,
             prog_name="chakram",
             obj=invocation,
             standalone_mode=False,
@@ -210,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if known is None
             else _tell(known, invocation)
         )
-    except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
+    except _interruptions():
         _complain("interrupted")
         return RunInterrupted.exit_code
     except BrokenPipeError:
@@ -236,6 +234,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == RunInterrupted.exit_code:
         _complain("interrupted")  # newer versions of typer see to Ctrl-C themselves
     return code if isinstance(code, int) else 0
+
+
+def _interruptions() -> tuple[type[BaseException], ...]:
+    """Return what ends a verb whose user has had enough."""
+    import asyncio  # only where something is raised: few verbs need it
+
+    return KeyboardInterrupt, typer.Abort, asyncio.CancelledError
 
 
 def _short_of(number: int) -> EnvironmentProblem:

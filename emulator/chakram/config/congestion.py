@@ -251,7 +251,9 @@ def settings_model(name: str) -> type[Model]:
         ),
         overrides=(
             knobs,
-            Field(knobs(), description="Single knobs that differ from the profile."),
+            Field(
+                knobs.unsaid(), description="Single knobs that differ from the profile."
+            ),
         ),
         vendor=(
             dict[str, VendorNumber],

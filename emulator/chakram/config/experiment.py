@@ -151,13 +151,13 @@ class Experiment(Model):
         default_factory=dict, examples=[{"all_reduce": "ring"}]
     )
     """Algorithms by collective; auto for those that are not named."""
-    iterations: Iterations = Iterations()
+    iterations: Iterations = Iterations.unsaid()
     """How often the traces are replayed."""
     fabric: Fabric
     """Where the packets run: one of three kinds."""
-    transport: Transport = Transport()
+    transport: Transport = Transport.unsaid()
     """Settings of all queue pairs."""
-    faults: Faults = Faults()
+    faults: Faults = Faults.unsaid()
     """Packets and links that are disturbed on purpose."""
     preflight: Annotated[
         Preflight,
@@ -165,33 +165,33 @@ class Experiment(Model):
             preflight_section,
             json_schema_input_type=Preflight | Literal["off", "warn", "require"],
         ),
-    ] = Preflight(action="off")
+    ] = Preflight.unsaid(action="off")
     """What every pair of ports must show before the run: off, warn, require, or the
     tests one by one; without it off."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of all random numbers: placement, arrivals, equal-cost paths, faults, marks
     of simulated switches."""
-    simulation: Simulation = Simulation()
+    simulation: Simulation = Simulation.unsaid()
     """How simulate simulates; the simulated times beside those of a run are of packets,
     whatever stands here."""
     predict: tuple[Literal["bound", "alone", "simulate"], ...] = ("bound", "alone")
     """What measured times are compared with. bound: what each schedule takes at least;
     alone: each schedule by itself on the fabric, simulated, as far as that is done in
     seconds; simulate: the whole job in virtual time, once, before the run."""
-    agents: AgentSettings = AgentSettings()
+    agents: AgentSettings = AgentSettings.unsaid()
     """What agents use of their machines."""
     metrics: Annotated[
         Metrics, BeforeValidator(_metrics, json_schema_input_type=Metrics | str)
-    ] = Metrics()
+    ] = Metrics.unsaid()
     """Where Prometheus finds the run: an address, off, or a section."""
-    records: Records = Records()
+    records: Records = Records.unsaid()
     """What is recorded beside flows and collectives."""
     runs: WorkingPath = Path("runs")
     """Folder of the run directories; relative to where the command runs."""
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
     """Without progress for so long, the run has failed. Unless the file names it, a
     dilated run waits for four of its timeouts at least."""
-    stop_if: StopIf = StopIf()
+    stop_if: StopIf = StopIf.unsaid()
     """What ends a run before its work is done."""
     _written: Experiment | None = PrivateAttr(default=None)
 

@@ -378,11 +378,11 @@ class Job(Model):
     """Name of the job, in all results."""
     trace: Trace
     """What it does: files of a trace set (path), or a made-up trace (synth)."""
-    compute: Compute = Compute()
+    compute: Compute = Compute.unsaid()
     """How long compute nodes take."""
     size_scale: Ratio = Fraction(1)
     """Factor on the size of every message."""
-    placement: Placement = Placement()
+    placement: Placement = Placement.unsaid()
     """Where its ranks are on the fabric."""
     ordering: Literal["serial", "overlap"] = "serial"
     """Collectives of one process group: serial, one at a time in one order, as NCCL

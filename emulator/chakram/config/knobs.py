@@ -6,10 +6,7 @@ written there, the field of the plan.
 
 from __future__ import annotations
 
-import ast
-import inspect
 from dataclasses import MISSING
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
@@ -26,15 +23,16 @@ _UNITS = ("_ns", "_bytes")
 def section_of(kind: type, *place: str) -> Any:
     """Return a model with the keys of a plan's part that stand at *place*.
 
-    Sections derive from it.
+    Sections derive from it. What describes the keys stands below the plan's fields.
     """
-    texts = _texts(kind)
     fields: dict[str, Any] = {
-        each.name: (_type(each), _field(each, texts[each.name]))
+        each.name: (_type(each), _field(each))
         for each in knobs_of(kind)
         if each.knob.key is not None and each.path[:-1] == place
     }
-    return create_model(f"{kind.__name__}Keys", __base__=Model, **fields)
+    made = create_model(f"{kind.__name__}Keys", __base__=Model, **fields)
+    made.described_by = kind
+    return made
 
 
 def written(section: Model, kind: type) -> dict[str, Any]:
@@ -52,22 +50,7 @@ def written(section: Model, kind: type) -> dict[str, Any]:
     return found
 
 
-def _texts(kind: type) -> dict[str, str]:
-    """Return the texts that stand below the fields of a class, each on one line."""
-    (parsed,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(parsed, ast.ClassDef)
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(parsed.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
-
-
-def _field(each: KnobField, text: str) -> Any:
+def _field(each: KnobField) -> Any:
     knob = each.knob
     default = each.default if knob.default is None else knob.default
     if knob.is_optional:
@@ -77,7 +60,6 @@ def _field(each: KnobField, text: str) -> Any:
     return Field(
         ... if default is MISSING else default,
         alias=each.path[-1] if each.path[-1] != each.name else None,
-        description=text,
         examples=None if knob.example is None else [knob.example],
         **_limits(each),
     )

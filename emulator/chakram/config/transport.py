@@ -166,10 +166,10 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
             | Literal[tuple(CONTROLS.own)]
             | Annotated[str, Field(examples=["fixed_rate"])],
         ),
-    ] = CongestionSettings()
+    ] = CongestionSettings.unsaid()
     """What decides about the rate of a queue pair: the name of a congestion control, or
     the name with its parameters; without it none. Plug-ins add more names."""
-    dscp: Dscp = Dscp()
+    dscp: Dscp = Dscp.unsaid()
     """DSCP of packets by what they are."""
     class_of: tuple[ClassOf, ...] = Field(
         default=(),
@@ -202,7 +202,7 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
     """UDP source ports of queue pairs, which decide about equal-cost paths: as adapters
     derive them from the two queue pair numbers, or a list that is used in turn."""
-    queue_pairs: QueuePairs = QueuePairs()
+    queue_pairs: QueuePairs = QueuePairs.unsaid()
     """Queue pairs of two ranks, and what goes over which."""
     credits: Whole | None = Field(default=None, ge=1, le=64, examples=[4])
     """Messages of a collective that a rank may send to a peer, on one channel, before

@@ -53,9 +53,10 @@ def descriptions(model: type[Model]) -> dict[str, str]:
 def _texts(model: type[Model]) -> Iterator[tuple[str, str]]:
     """Yield name and text of the fields that a class declares itself."""
     try:
-        source = textwrap.dedent(inspect.getsource(model))
+        declares = vars(model).get("described_by") or model
+        source = textwrap.dedent(inspect.getsource(declares))
     except (OSError, TypeError):
-        return  # made at run time, of declarations that describe themselves
+        return  # made at run time
     (declared,) = ast.parse(source).body
     if not isinstance(declared, ast.ClassDef):
         return
@@ -66,4 +67,6 @@ def _texts(model: type[Model]) -> Iterator[tuple[str, str]]:
             text = ""
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = inspect.cleandoc(str(after.value.value))
+                if declares is not model:
+                    text = " ".join(text.split())
             yield statement.target.id, text

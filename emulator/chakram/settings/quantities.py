@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -43,6 +43,21 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    described_by: ClassVar[type | None] = None
+    """Of a section that is made of another class: that class, with the texts."""
+
+    @classmethod
+    def unsaid(cls, **but: Any) -> Self:
+        """Return the section with its defaults, as a default of what it is part of.
+
+        They are not checked: what checks is built when an experiment is read, and takes
+        longer than all else that an import of the section does.
+
+        Args:
+            but: Values that are not the section's own defaults.
+        """
+        return cls.model_construct(**but)
 
 
 class Stretches(Enum):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import typer
 
-from chakram.cli import app, main
+from chakram.cli import command_line, main
 from chakram.cli.examples import EXAMPLES
 from chakram_agent.cli import parser as agent_parser
 
-ROOT: Any = typer.main.get_command(app)
+ROOT: Any = typer.main.get_command(command_line())
 
 
 def found(words: list[str]) -> tuple[Any, Any, list[str]]:

@@ -232,7 +232,7 @@ def test_without_room_for_a_log_the_option_is_named(
 
 
 def test_the_public_names_are_those_that_scripts_use() -> None:
-    assert cli.__all__ == ["app", "main"]
+    assert cli.__all__ == ["command_line", "main"]
 
 
 def sets(*values: str) -> list[str]:

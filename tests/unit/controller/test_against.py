@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from chakram import simulate
-from chakram.cli import app
+from chakram.cli import command_line
 from chakram.controller.against import beside_file
 from chakram.errors import ResultsError
 
@@ -121,12 +121,12 @@ def test_the_verb_prints_both(tmp_path: Path, experiment: Path) -> None:
     other = written(tmp_path, log_of(8))
     command = ["simulate", str(experiment), "--runs", str(tmp_path / "runs")]
     command += ["--against", str(other)]
-    printed = CliRunner().invoke(app, command)
+    printed = CliRunner().invoke(command_line(), command)
     assert printed.exit_code == 0, printed.output
     lines = printed.stdout.splitlines()
     assert lines[-11].startswith(f"# against {other}")
     assert lines[-1].split()[:2] == ["rank", "7"]
-    answer = CliRunner().invoke(app, [*command, "--json"])
+    answer = CliRunner().invoke(command_line(), [*command, "--json"])
     document = json.loads(answer.stdout)
     assert document["against"]["file"] == str(other)
     assert document["against"]["rows"][0]["other_ns"] == 1000

@@ -164,7 +164,7 @@ class ExternalFabric(FabricKind):
     """Real hosts, real NICs, real switches."""
     dilation: NoDilation = 1
     """Always 1: real switches and NICs run at their own speed."""
-    defaults: PortDefaults = PortDefaults()
+    defaults: PortDefaults = PortDefaults.unsaid()
     """Settings of all ports that do not say otherwise."""
     hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
     """The hosts, with an agent each; ranks are placed on their ports in this order."""
@@ -183,7 +183,7 @@ class ExternalFabric(FabricKind):
     )
     """Shape of the fabric under test, for bounds and simulation; ports in order
     are its hosts, and keep their names. Without it there are neither."""
-    links: LinksSettings = LinksSettings()
+    links: LinksSettings = LinksSettings.unsaid()
     """Links of that topology."""
     switches: SwitchesSettings | None = None
     """What simulated switches are like. Without it a queue per port, with the limits

@@ -106,10 +106,10 @@ class LinkSettings(Model):
 class LinksSettings(Model):
     """The links of hosts and those between switches."""
 
-    host: LinkSettings = LinkSettings()
+    host: LinkSettings = LinkSettings.unsaid()
     """Links between hosts and their switch. Of nodes that forward: what a node can
     send and receive in all."""
-    uplink: LinkSettings = LinkSettings()
+    uplink: LinkSettings = LinkSettings.unsaid()
     """Links between switches, or between nodes that forward."""
     core: LinkSettings | None = None
     """Links between the spines and cores of a fat tree; without it as uplink."""

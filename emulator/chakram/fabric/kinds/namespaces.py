@@ -84,7 +84,7 @@ class NamespaceFabric(LocalFabric):
     a process of its own."""
     topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
     """Shape of the fabric: exactly one of its keys."""
-    links: LinksSettings = LinksSettings()
+    links: LinksSettings = LinksSettings.unsaid()
     """Rates and queues of the links."""
     switches: SwitchesSettings | None = None
     """What modelled switches are like: in simulations, and in runs whose switch is

@@ -46,7 +46,7 @@ class InferenceTrace(ModelTrace):
     """Experts of a layer; without a model one per rank of ep, none if ep is 1."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
-    routing: Routing = Routing()
+    routing: Routing = Routing.unsaid()
     """How tokens find experts; balanced unless it says otherwise."""
 
     @property

@@ -241,7 +241,7 @@ class MoeTrace(TrainingTrace):
     """Experts of a layer; without a model one per rank of ep."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
-    routing: Routing = Routing()
+    routing: Routing = Routing.unsaid()
     """How tokens find experts; balanced unless it says otherwise."""
     all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
     """Send buffer of one rank in one all-to-all, instead of what the model gives."""

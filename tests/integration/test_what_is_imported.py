@@ -1,0 +1,104 @@
+"""What starts often imports little: each of these takes longer than all of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import REPO_ROOT
+
+WEIGHTY = frozenset(
+    {
+        "asyncio",
+        "bokeh",
+        "cryptography",
+        "google.protobuf",
+        "grpc",
+        "jinja2",
+        "numpy",
+        "prometheus_client",
+        "pyarrow",
+        "pydantic",
+        "pyroute2",
+        "rich",
+        "yaml",
+    }
+)
+QUICKSTART = str(REPO_ROOT / "configs/quickstart-small.yaml")
+
+
+def imported_by(code: str) -> set[str]:
+    """Return the names of what a process has imported that ran *code*."""
+    tell = "import json, sys; print(json.dumps([*sys.modules]), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tell}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {*json.loads(done.stderr.splitlines()[-1])}
+
+
+@pytest.mark.parametrize(
+    ("module", "needed"),
+    [
+        ("chakram.fabric.enter", set()),
+        ("chakram.fabric.holder", set()),
+        ("chakram.fabric.switch_process", set()),
+        ("chakram_agent.shard", {"google.protobuf"}),
+        ("chakram_agent.agent", {"google.protobuf", "asyncio"}),
+        ("chakram_agent.cli", {"google.protobuf", "asyncio", "grpc"}),
+    ],
+)
+def test_a_process_of_a_run_stays_light(module: str, needed: set[str]) -> None:
+    assert imported_by(f"import {module}") & WEIGHTY == needed
+
+
+def test_a_verb_imports_no_other_verb() -> None:
+    loaded = imported_by("from chakram.cli import command_line; command_line('gate')")
+    assert {each for each in loaded if each.startswith("chakram.cli.")} == {
+        "chakram.cli.examples",
+        "chakram.cli.gate",
+        "chakram.cli.options",
+    }
+    assert not loaded & WEIGHTY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["plan", QUICKSTART], {"asyncio", "grpc", "numpy", "pyarrow", "pyroute2"}),
+        (
+            ["simulate", QUICKSTART, "--set", "iterations.measured=1"],
+            {"bokeh", "grpc", "jinja2", "prometheus_client", "pyroute2"},
+        ),
+    ],
+)
+def test_a_verb_imports_what_it_needs(
+    arguments: list[str],
+    unneeded: set[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if arguments[0] == "simulate":
+        arguments = [*arguments, "--runs", str(tmp_path_factory.mktemp("runs"))]
+    loaded = imported_by(f"from chakram.cli import main; main({arguments!r})")
+    assert "chakram.controller.planning" in loaded
+    assert not loaded & unneeded
+
+
+def test_what_checks_experiments_is_built_when_one_is_read() -> None:
+    built = imported_by(
+        "import sys, chakram.config.experiment\n"
+        "from chakram.settings.descriptions import sections\n"
+        "for name, section in sections().items():\n"
+        "    if section.__pydantic_complete__:\n"
+        "        sys.modules[f'built {name}'] = section\n"
+    )
+    # The examples of these two are written out.
+    assert {each for each in built if each.startswith("built ")} <= {
+        "built FixedRateSettings",
+        "built NoneSettings",
+    }
