@@ -26,6 +26,7 @@ __all__ = ["compare", "diff"]
 
 _LISTED = 10
 _LEAST_LABEL = 24
+_MANY = ">9999"
 _NUMBERS_WIDTH = 52
 """Columns that all numbers of a row take, about."""
 
@@ -85,7 +86,11 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
         print(_wrapped(f"!! {', '.join(names)}: {note}", width))
     for level, differences in found.levels.items():
         listed = [each for each in differences if every or each.significant]
-        if not listed:
+        # Where each kind of collective comes once, both levels say the same.
+        alike = level in ("instance", "named") and len(differences) == len(
+            found.levels.get("size", ())
+        )
+        if not listed or (alike and not every):
             continue
         shown = listed if every else listed[:_LISTED]
         differ = sum(bool(each.significant) for each in differences)
@@ -126,7 +131,9 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
                 _shortened(each.label, most).ljust(most),
                 time_text(each.a.mean_ns),
                 time_text(each.b.mean_ns),
-                percent_text(each.change, sign="+"),
+                _MANY
+                if (each.change or 0) >= 100
+                else percent_text(each.change, sign="+"),
                 MISSING
                 if each.errors is None
                 else "exact"
@@ -219,15 +226,15 @@ def diff(
 ) -> None:
     """Say which settings of two runs or experiments differ."""
     from chakram.observe.text_table import Column, fitted
-    from chakram.results.comparison import setting_text
+    from chakram.results.comparison import differing_settings, setting_text
 
     a, b = (_settings(path) for path in (first, second))
     # An experiment file says nothing of versions and hosts.
     sections = {_section(key) for key in a} & {_section(key) for key in b}
     differing = {
-        key: (a.get(key), b.get(key))
-        for key in sorted({*a, *b})
-        if _section(key) in sections and a.get(key) != b.get(key)
+        key: both
+        for key, both in differing_settings(a, b).items()
+        if _section(key) in sections
     }
     if as_json:
         document = {key: {"a": old, "b": new} for key, (old, new) in differing.items()}

@@ -45,21 +45,28 @@ def gate(
     """
     from chakram.observe import gate as gates
 
-    verdicts = gates.judge(gates.read_rules(rules), run, baseline)
+    judgement = gates.judge(gates.read_rules(rules), run, baseline)
+    verdicts = judgement.verdicts
     name = f"chakram gate {rules.name}"
     if junit is not None:
-        _write(junit, gates.junit(verdicts, name=name))
+        _write(junit, gates.junit(judgement, name=name))
     if markdown is not None:
-        _write(markdown, gates.markdown(verdicts, name=name))
+        _write(markdown, gates.markdown(judgement, name=name))
     failed = [each for each in verdicts if each.holds is not True]
     if as_json:
         print_json(
             "gate",
-            {"passed": not failed, "verdicts": [asdict(each) for each in verdicts]},
+            {
+                "passed": not failed,
+                "verdicts": [asdict(each) for each in verdicts],
+                "comparison": list(judgement.comparison),
+            },
         )
     else:
         for each in verdicts:
             print(_line(each))
+        for sentence in judgement.comparison:
+            print(sentence)
         kept = len(verdicts) - len(failed)
         print(f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} hold")
     if failed:

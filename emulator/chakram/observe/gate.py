@@ -20,20 +20,21 @@ from pydantic import Field
 from chakram.bounded import read_bounded
 from chakram.errors import ConfigError, ResultsError
 from chakram.observe.document import summary_document
+from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import open_run
 from chakram.observe.sides import read_side
-from chakram.results.comparison import compare
+from chakram.results.comparison import compare, sentences
 from chakram.results.expressions import Expression
 from chakram.settings.quantities import Model
 from chakram.settings.reading import read_model
 from chakram.units import about_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from chakram.results.comparison import Comparison
 
-__all__ = ["Verdict", "judge", "junit", "markdown", "read_rules"]
+__all__ = ["Judgement", "Verdict", "judge", "junit", "markdown", "read_rules"]
 
 _MOST_BYTES = 1 << 26
 _SHOWN = 6
@@ -88,6 +89,20 @@ class Verdict:
     values: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What came of all rules.
+
+    Attributes:
+        verdicts: Of each rule and subject.
+        comparison: How the run differs from its baseline, in sentences, and what a
+            reader must know of either first; empty without a baseline.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    comparison: tuple[str, ...] = ()
+
+
 def read_rules(path: Path) -> Rules:
     """Return the rules in a file.
 
@@ -123,8 +138,8 @@ def read_results(path: Path) -> dict[str, Any]:
     return document
 
 
-def judge(rules: Rules, path: Path, baseline: Path | None) -> list[Verdict]:
-    """Return what comes of every rule.
+def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
+    """Return what comes of every rule, and how the run differs from its baseline.
 
     Args:
         rules: The rules.
@@ -134,10 +149,12 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> list[Verdict]:
     Raises:
         ChakramError: If a file is wrong, or a rule asks for what is not there.
     """
+    path = _one_run(path)
     document = json.loads(json.dumps(read_results(path)))
     before: dict[str, Any] | None = None
     comparison: Comparison | None = None
     if (baseline := baseline or rules.baseline) is not None:
+        baseline = _one_run(baseline)
         before = read_results(baseline)
         comparison = compare(read_side(baseline), read_side(path))
     verdicts: list[Verdict] = []
@@ -177,7 +194,25 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> list[Verdict]:
                     + (f" where {rule.where}" if rule.where else ""),
                 )
             )
-    return verdicts
+    told: tuple[str, ...] = ()
+    if comparison is not None:
+        told = (
+            "A is the baseline, B the run. " + sentences(comparison)[0],
+            *sentences(comparison)[1:],
+            *comparison.b.notes,
+        )
+    return Judgement(verdicts=tuple(verdicts), comparison=told)
+
+
+def _one_run(path: Path) -> Path:
+    """Return the run that a folder of runs holds, where it holds but one."""
+    if path.is_dir() and not (path / MANIFEST).exists():
+        runs = sorted(each.parent for each in path.glob(f"*/{MANIFEST}"))
+        if len(runs) == 1:
+            return runs[0]
+        if runs:
+            raise ResultsError(str(path), f"holds {len(runs)} runs", "name one of them")
+    return path
 
 
 def _subjects(
@@ -242,19 +277,24 @@ def _called(each: str, member: Mapping[str, Any]) -> str:
 
 
 def _values(used: Mapping[str, Any]) -> str:
-    def text(value: Any) -> str:
+    def text(name: str, value: Any) -> str:
+        if name == "slower" and isinstance(value, float):
+            return f"{100 * value:.1f} %"
         if isinstance(value, float):
             return f"{value:.6g}"
         if isinstance(value, list):
             return f"a list of {len(value)}"
         return "not known" if value is None else str(value)
 
-    listed = [f"{name} = {text(value)}" for name, value in list(used.items())[:_SHOWN]]
+    listed = [
+        f"{name} = {text(name, value)}" for name, value in list(used.items())[:_SHOWN]
+    ]
     return ", ".join(listed)
 
 
-def junit(verdicts: Sequence[Verdict], *, name: str) -> str:
-    """Return verdicts as JUnit XML: a test case each."""
+def junit(judgement: Judgement, *, name: str) -> str:
+    """Return a judgement as JUnit XML: a test case for each verdict."""
+    verdicts = judgement.verdicts
     failed = sum(each.holds is not True for each in verdicts)
     suite = Xml.Element(
         "testsuite",
@@ -269,15 +309,19 @@ def junit(verdicts: Sequence[Verdict], *, name: str) -> str:
         case = Xml.SubElement(suite, "testcase", classname=name, name=title)
         if each.holds is not True:
             message = "does not hold" if each.holds is False else "cannot be judged"
-            Xml.SubElement(case, "failure", message=message).text = each.values
+            failure = Xml.SubElement(
+                case, "failure", message=f"{message}: {each.values}"
+            )
+            failure.text = "\n".join((each.values, *judgement.comparison))
         else:
             Xml.SubElement(case, "system-out").text = each.values
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def markdown(verdicts: Sequence[Verdict], *, name: str) -> str:
-    """Return verdicts as a summary in Markdown: what does not hold stands on top."""
+def markdown(judgement: Judgement, *, name: str) -> str:
+    """Return a judgement as Markdown: what does not hold stands on top."""
+    verdicts = judgement.verdicts
     failed = [each for each in verdicts if each.holds is not True]
     kept = len(verdicts) - len(failed)
     lines = [
@@ -285,6 +329,7 @@ def markdown(verdicts: Sequence[Verdict], *, name: str) -> str:
         "",
         f"{kept} of {len(verdicts)} conditions hold.",
         "",
+        *(line for each in judgement.comparison for line in (each, "")),
         "| | rule | of | values |",
         "|---|---|---|---|",
     ]

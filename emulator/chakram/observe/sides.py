@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter as Counted
 from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,14 @@ from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import open_run
 from chakram.observe.why import paths_of, surroundings_of
 from chakram.results.causes import explain
-from chakram.results.comparison import Counter, Side, stated_times, times_of
+from chakram.results.comparison import (
+    EXPLAINING,
+    NOMINAL,
+    Counter,
+    Side,
+    stated_times,
+    times_of,
+)
 from chakram.results.readers.astra_sim import COLLECTIVE_NODE, read_log
 from chakram.results.readers.beside import looks_like_flows
 from chakram.results.readers.nccl_tests import read_nccl_json, read_nccl_text
@@ -176,7 +184,7 @@ def _of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
             # A cause that a run does not name has cost it nothing.
             key: _times([*each, *[{0: [0.0]}] * (len(runs) - len(each))], exact=exact)
             for key, each in samples.items()
-            if len(each) == len(runs) or key[0] == "cause"
+            if len(each) == len(runs) or key[0] in EXPLAINING
         },
         explained=explained,
         labels=labels,
@@ -230,10 +238,14 @@ def _add_causes(results: RunResults, found: Samples) -> bool:
         around = surroundings_of(results)
         for path in paths_of(results):
             iterations[path.job].append(path.iteration)
-            for each in explain([path], around).causes:
-                key = ("cause", path.job, each.cause, each.place)
-                lost_ns = each.lost_ns / results.manifest.dilation
-                causes[key][path.iteration] = [lost_ns]
+            why = explain([path], around)
+            lost_ns: Counted[Key] = Counted()
+            lost_ns["part", path.job, NOMINAL] = why.time_ns - why.lost_ns
+            for each in why.causes:
+                lost_ns["part", path.job, each.cause] += each.lost_ns
+                lost_ns["cause", path.job, each.cause, each.place] = each.lost_ns
+            for key, time_ns in lost_ns.items():
+                causes[key][path.iteration] = [time_ns / results.manifest.dilation]
     except InputError:
         return False
     for key, lost in causes.items():

@@ -198,9 +198,14 @@ def paths_of(
 def surroundings_of(results: RunResults) -> Surroundings:
     """Return what a run had around its messages."""
     flows = results.table("flows")
-    slow: list[str] = []
+    slow: list[str] = [
+        port
+        for fault in results.manifest.link_faults
+        if fault["kind"] == "degrade"
+        for port in fault["ports"]
+    ]
     if "slow_port" in flows.column_names:
-        slow = pc.unique(flows["slow_port"]).drop_null().to_pylist()
+        slow += pc.unique(flows["slow_port"]).drop_null().to_pylist()
     transport = results.message_transport()
     if transport is None:
         return Surroundings()

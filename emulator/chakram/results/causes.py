@@ -356,8 +356,7 @@ class _Judge:
         if part is Part.OWN_PORT:
             # What was before it took longer than on links like this one.
             port = self._host_port(self.job, message.src)
-            link = self._link_of.get(port)
-            if link is not None and self._is_slow(link):
+            if self._is_slow(port):
                 return "slow link", self._named(port)
         if part is Part.WINDOW and self._is_wide_enough(message):
             if message.retransmitted:
@@ -417,6 +416,10 @@ class _Judge:
 
     def _congestion_control(self, message: Message) -> tuple[str, str]:
         least_bps = self._around.least_rate_bps
+        port_bps = self._around.rates_bps.get((self.job, message.src))
+        if port_bps and least_bps >= port_bps:
+            # Always paced at the rate of its port, it waits for that.
+            return _NAMED_SO[Part.OWN_PORT], f"rank {message.src}"
         if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
             return "congestion control at minimum rate", message.collective
         marking = [
@@ -456,10 +459,7 @@ class _Judge:
             most = max(map(self._load, ports), default=0.0)
             full = (each for each in ports if self._load(each) >= _AS_FULL * most)
             port = next(full, None)
-        link = self._link_of.get(port)
-        if port in self._around.slow_ports or (
-            link is not None and self._is_slow(link)
-        ):
+        if self._is_slow(port):
             return "slow link", self._named(port)
         group = self._siblings(port)
         for sibling in group:
@@ -490,8 +490,13 @@ class _Judge:
         known = any(sent.path is not None for sent in self._around.sent)
         return not known or (link.port or "") in self._packets
 
-    def _is_slow(self, link: LinkRecord) -> bool:
-        """Tell whether links like this one have more than its rate."""
+    def _is_slow(self, port: str | None) -> bool:
+        """Tell whether a link lost a part of its rate, or others like it have more."""
+        if port in self._around.slow_ports:
+            return True
+        link = self._link_of.get(port)
+        if link is None:
+            return False
         rates_bps = self._rates.get(_like(link), ())
         return bool(link.rate_bps and link.rate_bps < _OF_PEERS * median(rates_bps))
 

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "EXPLAINING",
     "LEVELS",
+    "NOMINAL",
     "Comparison",
     "Counter",
     "Difference",
@@ -42,6 +44,7 @@ __all__ = [
     "Side",
     "Times",
     "compare",
+    "differing_settings",
     "stated_times",
     "times_of",
 ]
@@ -51,7 +54,8 @@ STANDARD_ERRORS = 2.0
 
 LEVELS = {
     "iteration": "iterations",
-    "cause": "causes of lost time on the critical path",
+    "part": "critical path: what it takes at least, and lost time by cause",
+    "cause": "lost time by cause and place",
     "size": "collectives by size",
     "instance": "collectives one by one",
     "named": "collectives one by one",
@@ -65,8 +69,14 @@ LEVELS = {
 _LEAST_APART = 0.01
 """Counters that differ by a smaller share are the same, but for acknowledgements."""
 
-_OF_JOB = ("iteration", "cause", "instance", "pair")
+_OF_JOB = ("iteration", "part", "cause", "instance", "pair")
 """Levels whose keys begin with a job."""
+
+EXPLAINING = ("part", "cause")
+"""Levels that say what a difference of iterations comes from: no one of their own."""
+
+NOMINAL = "nominal"
+"""The part of a critical path that is not lost."""
 
 _LEAST_CAUSE = 0.25
 """What a cause must make of a difference of iterations to be named."""
@@ -222,7 +232,7 @@ class Comparison:
         """The difference that is told first; None: there is no significant one."""
         for level in LEVELS:
             for each in self.levels.get(level, ()):
-                if each.significant and level != "cause":
+                if each.significant:
                     return each
         return None
 
@@ -230,11 +240,12 @@ class Comparison:
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two sides; they have nothing in common where ``levels`` is empty."""
     theirs = _renamed(a, b)
-    levels, only = {}, {}
+    levels: dict[str, tuple[Difference, ...]] = {}
+    only = {}
     for level in LEVELS:
         mine = {key for key in a.times if key[0] == level}
         others = {key for key in theirs if key[0] == level}
-        if level == "cause" and a.explained and b.explained:
+        if level in EXPLAINING and a.explained and b.explained:
             # What a side does not name has cost it nothing.
             mine = others = mine | others
         if not mine or not others or _INSTEAD.get(level) in levels:
@@ -251,6 +262,13 @@ def compare(a: Side, b: Side) -> Comparison:
             )
             for key in common
         ]
+        if level in EXPLAINING and not any(
+            each.significant for each in levels.get("iteration", ())
+        ):
+            # Time that moves from cause to cause makes no difference.
+            found = [
+                each._replace(significant=each.significant and False) for each in found
+            ]
         if found:
             found.sort(key=lambda each: (-abs(each.lost_ns), each.label))
             levels[level] = tuple(found)
@@ -260,16 +278,39 @@ def compare(a: Side, b: Side) -> Comparison:
         if name in b.counters
         and _apart(a.counters[name], b.counters[name]) > _LEAST_APART
     }
-    settings = {}
-    if a.settings and b.settings:
-        settings = {
-            key: (a.settings.get(key), b.settings.get(key))
-            for key in sorted({*a.settings, *b.settings})
-            if a.settings.get(key) != b.settings.get(key)
-        }
+    settings = (
+        differing_settings(a.settings, b.settings) if a.settings and b.settings else {}
+    )
     return Comparison(
         a=a, b=b, levels=levels, only=only, counters=counters, settings=settings
     )
+
+
+def differing_settings(
+    a: Mapping[str, Any], b: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ, by key.
+
+    A list that one side has empty differs as a whole: what is in the other one's is
+    told as its members, without what stands at nothing.
+    """
+    a, b = dict(a), dict(b)
+    for one, other in ((a, b), (b, a)):
+        for key in [key for key, value in one.items() if value in ([], ())]:
+            inside = [name for name in other if name.startswith(f"{key}[")]
+            if inside:
+                members: dict[str, dict[str, Any]] = {}
+                for name in inside:
+                    place, _, last = name.removeprefix(f"{key}[").partition("]")
+                    value = other.pop(name)
+                    if value not in (None, [], ()):
+                        members.setdefault(place, {})[last.lstrip(".")] = value
+                other[key] = list(members.values())
+    return {
+        key: (a.get(key), b.get(key))
+        for key in sorted({*a, *b})
+        if a.get(key) != b.get(key)
+    }
 
 
 def _renamed(a: Side, b: Side) -> dict[Key, Key]:
@@ -316,6 +357,10 @@ def _label(key: Key) -> str:
             return f"{job}: {src} > {dst}, {about_size(size_bytes)}"
         case ("ports", src, dst, size_bytes):
             return f"port {src} > {dst}, {about_size(size_bytes)}"
+        case ("part", _, "nominal"):
+            return "nominal time of the critical path"
+        case ("part", _, cause):
+            return str(cause)
         case ("cause", _, cause, place):
             return f"{cause} at {place}" if place else str(cause)
         case ("fct", percent):
@@ -368,24 +413,30 @@ def _no_difference(every: Sequence[Difference]) -> str:
             f"were measured once; the largest: {most.label} {change_text(most)} in B "
             "(repeat the measurement to learn whether that is chance)."
         )
-    return (
+    told = (
         f"No significant difference: {compared}, none differs by "
-        f"{STANDARD_ERRORS:.0f} standard errors or more that are not chance."
+        f"{STANDARD_ERRORS:.0f} standard errors or more that are not chance"
     )
+    first = every[0]
+    if first.errors:
+        told += (
+            f" ({first.label} {change_text(first)} in B: {first.errors:.1f} standard "
+            "errors)"
+        )
+    return f"{told}."
 
 
 def _where(found: Comparison, first: Difference) -> str:
     """Return what a difference of iterations comes from: its cause, else a part."""
     if first.key[0] != "iteration":
         return ""
-    for each in found.levels.get("cause", ()):
-        share = each.lost_ns / first.lost_ns
-        if each.significant and share >= _LEAST_CAUSE:
-            more = "more" if each.lost_ns > 0 else "less"
-            return (
-                f"; of that, {format_time(abs(each.lost_ns))} is {more} time lost by "
-                f"{each.label}"
-            )
+    parts = [
+        each
+        for each in found.levels.get("part", ())
+        if each.significant and each.lost_ns / first.lost_ns >= _LEAST_CAUSE
+    ]
+    if parts:
+        return _from_part(found, parts[0])
     for level in ("size", "instance", "named"):
         parts = [
             each
@@ -400,6 +451,27 @@ def _where(found: Comparison, first: Difference) -> str:
                 f"{format_time(abs(most.lost_ns))}, summed over an iteration"
             )
     return ""
+
+
+def _from_part(found: Comparison, part: Difference) -> str:
+    """Return what a part of the critical path makes of a difference, and where."""
+    apart = format_time(abs(part.lost_ns))
+    more = "more" if part.lost_ns > 0 else "less"
+    _, job, cause = part.key
+    if cause == NOMINAL:
+        return (
+            f"; of that, {apart} is {more} nominal time: what the critical path takes "
+            "with nothing in its way"
+        )
+    told = f"; of that, {apart} is {more} time lost by {cause}"
+    for each in found.levels.get("cause", ()):
+        share = each.lost_ns / part.lost_ns
+        if each.key[1:3] == (job, cause) and each.significant and share > 0:
+            place = each.key[3]
+            if share > 0.99:
+                return f"{told} at {place}"
+            return f"{told}, most at {place} ({format_time(abs(each.lost_ns))})"
+    return told
 
 
 def _reasons(found: Comparison) -> list[str]:
@@ -435,9 +507,18 @@ def _apart(before: Counter, after: Counter) -> float:
 def _counted(counter: Counter) -> str:
     if counter.unit == "%":
         return f"{100 * counter.value:.3g} %"
-    return f"{counter.value:.6g}{' ' if counter.unit else ''}{counter.unit}"
+    value = counter.value
+    text = f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{text}{' ' if counter.unit else ''}{counter.unit}"
 
 
 def setting_text(value: Any) -> str:
     """Return the value of a setting in a sentence."""
-    return "not set" if value is None else str(value)
+    if value is None:
+        return "not set"
+    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        return "; ".join(
+            ", ".join(f"{key} {each}" for key, each in member.items())
+            for member in value
+        )
+    return str(value)

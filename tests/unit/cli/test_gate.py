@@ -9,6 +9,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 import yaml
 
+from chakram import simulate
 from chakram.cli import main
 from tests.support import REPO_ROOT
 from tests.unit.cli.test_compare import experiment, simulated
@@ -63,7 +64,10 @@ def test_a_slower_link_fails_and_is_told(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "FAILED: 2 of 5 hold"
     failed = [line for line in lines if line.startswith("FAILED ")]
-    assert "[j: all_reduce of 1MiB, 4 ranks]  (slower = 0.2" in "\n".join(failed)
+    assert "[j: all_reduce of 1MiB, 4 ranks]  (slower = 2" in "\n".join(failed)
+    assert " %)" in failed[0]
+    told = "A is the baseline, B the run. Iteration of j takes 2"
+    assert lines[5].startswith(told)
     assert "mean_ns <= 1.05 * baseline.mean_ns [iterations of j]" in "\n".join(failed)
 
     suite = Xml.parse(junit).getroot()
@@ -74,14 +78,18 @@ def test_a_slower_link_fails_and_is_told(
         "no collective is slower than before: j: all_reduce of 1MiB, 4 ranks"
     ]
     assert failure is not None
-    assert failure.get("message") == "does not hold"
+    message = failure.get("message") or ""
+    assert message.startswith("does not hold: slower = 2")
+    assert told in (failure.text or "")
     text = summary.read_text()
     assert text.startswith("## chakram gate rules.yaml: FAILED\n")
     assert "| **FAILED** | no collective is slower than before |" in text
+    assert text.index(told) < text.index("| | rule |")
 
     assert main(["gate", str(slow.path), *options, "--json"]) == 6
     document = json.loads(capsys.readouterr().out)
     assert document["passed"] is False
+    assert document["comparison"][0].startswith(told)
     assert [each["holds"] for each in document["verdicts"]] == [
         True, True, False, False, False,
     ]  # fmt: skip
@@ -160,6 +168,13 @@ def test_the_example_rules_and_workflow_are_right(
     rules = str(folder / "rules.yaml")
     capsys.readouterr()
     assert main(["gate", run, rules, "--baseline", run]) == 0
+    # A folder with one run is that run.
+    runs = str(experiment.parent / "runs")
+    assert main(["gate", runs, rules, "--baseline", runs]) == 0
+    simulated(experiment)
+    capsys.readouterr()
+    assert main(["gate", runs, rules, "--baseline", run]) == 2
+    assert "holds 2 runs (name one of them)" in capsys.readouterr().err
     workflow = yaml.safe_load((folder / "workflow.yaml").read_text())
     steps = workflow["jobs"]["gate"]["steps"]
     commands = [
@@ -168,7 +183,35 @@ def test_the_example_rules_and_workflow_are_right(
         for line in step.get("run", "").splitlines()
         if (words := line.strip().partition(" > ")[0].split())[:1] == ["chakram"]
     ]
-    assert [words[1] for words in commands] == ["simulate", "simulate", "gate"]
+    assert [words[1] for words in commands] == [
+        "simulate", "simulate", "gate", "report",
+    ]  # fmt: skip
     for words in commands:
         command, _, rest = found(words[1:])
         command.make_context(words[1], rest)
+
+
+def test_a_planted_slow_link_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one fifth less, in a lab whose links are shaped."""
+    small = {
+        "jobs[0].trace.layers": "1",
+        "iterations.measured": "1",
+        "iterations.warmup": "0",
+    }
+    fault = "[{kind: degrade, link: h3-leaf0, rate: 20Mbit}]"
+    for folder, more in (("before", {}), ("after", {"faults.links": fault})):
+        simulate(
+            REPO_ROOT / "configs/quickstart-small.yaml",
+            set=small | more,
+            runs=tmp_path / folder,
+        )
+    rules = REPO_ROOT / "docs/examples/gate/rules.yaml"
+    capsys.readouterr()
+    before, after = str(tmp_path / "before"), str(tmp_path / "after")
+    assert main(["gate", after, str(rules), "--baseline", before]) == 6
+    told = capsys.readouterr().out
+    assert " is more time lost by slow link, most at h3-leaf0 " in told
+    assert "fault: link h3-leaf0 has 20Mbit at 0ns" in told
+    assert main(["gate", before, str(rules), "--baseline", before]) == 0

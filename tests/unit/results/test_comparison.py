@@ -7,12 +7,15 @@ import random
 import pytest
 
 from chakram.results.comparison import (
+    NOMINAL,
     Counter,
     Key,
     Side,
     Times,
     compare,
+    differing_settings,
     sentences,
+    setting_text,
     times_of,
 )
 
@@ -166,39 +169,96 @@ def test_what_only_one_side_has_is_counted() -> None:
     assert compare(a, b).only == {"size": (1, 0)}
 
 
+PART: Key = ("part", "moe", "slow link")
+DOWN: Key = ("cause", "moe", "slow link", "h3-leaf0 down")
+UP: Key = ("cause", "moe", "slow link", "h3-leaf0 up")
+OWN: Key = ("cause", "moe", "own port", "rank 2")
+OTHER: Key = ("cause", "moe", "own port", "rank 5")
+OWN_PART: Key = ("part", "moe", "own port")
+NOMINAL_PART: Key = ("part", "moe", NOMINAL)
+
+
 def test_the_cause_of_a_difference_is_named() -> None:
-    slow: Key = ("cause", "moe", "slow link", "h3-leaf0 up")
-    own: Key = ("cause", "moe", "own port", "rank 2")
+    # What waits for its own port waits at another rank: no more of it, though most of
+    # all rows of places.
     a = side(
         "a",
-        {ITERATION: drawn(1e8, seed=1), own: drawn(1e7, seed=2)},
+        {
+            ITERATION: drawn(1e8, seed=1),
+            OWN: drawn(4e7, seed=2),
+            OWN_PART: drawn(4e7, seed=2),
+        },
         explained=True,
     )
+    slow = drawn(1.5e7, seed=5)
     b = side(
         "b",
         {
             ITERATION: drawn(1.2e8, seed=3),
-            own: drawn(1e7, seed=4),
-            slow: drawn(1.5e7, seed=5),
+            OTHER: drawn(4e7, seed=4),
+            OWN_PART: drawn(4e7, seed=4),
+            PART: slow,
+            DOWN: slow._replace(mean_ns=1e7),
+            UP: slow._replace(mean_ns=5e6),
         },
         explained=True,
     )
     found = compare(a, b)
-    assert found.levels["cause"][0].key == slow
+    assert found.levels["part"][0].key == PART
     told = sentences(found)[0]
     assert told.startswith("Iteration of moe takes ")
-    assert " is more time lost by slow link at h3-leaf0 up." in told
+    assert told.endswith(
+        "is more time lost by slow link, most at h3-leaf0 down (10ms)."
+    )
     # A side whose records do not say it names no cause, which is not that it has none.
     blind = side("a", {ITERATION: drawn(1e8, seed=1)})
-    assert "cause" not in compare(blind, b).levels
-    # A cause without a difference of iterations is no difference.
-    same = side(
-        "c",
-        {
-            ITERATION: drawn(1e8, seed=6),
-            own: drawn(1e7, seed=7),
-            slow: drawn(1e6, seed=8),
-        },
+    assert not {"part", "cause"} & set(compare(blind, b).levels)
+
+
+def test_a_schedule_that_takes_longer_by_itself_is_no_lost_time() -> None:
+    a = side(
+        "ring",
+        {ITERATION: drawn(1e8, seed=1), NOMINAL_PART: drawn(9e7, seed=2)},
         explained=True,
     )
-    assert compare(a, same).first is None
+    b = side(
+        "tree",
+        {ITERATION: drawn(3e8, seed=3), NOMINAL_PART: drawn(2.7e8, seed=4)},
+        explained=True,
+    )
+    found = compare(a, b)
+    assert "is more nominal time: what the critical path takes" in sentences(found)[0]
+    assert found.levels["part"][0].label == "nominal time of the critical path"
+
+
+def test_causes_without_a_difference_of_iterations_are_no_difference() -> None:
+    a = side(
+        "a", {ITERATION: drawn(1e8, seed=1), OWN: drawn(1e7, seed=7)}, explained=True
+    )
+    b = side(
+        "b", {ITERATION: drawn(1e8, seed=6), DOWN: drawn(1e6, seed=8)}, explained=True
+    )
+    found = compare(a, b)
+    assert found.first is None
+    assert not any(each.significant for rows in found.levels.values() for each in rows)
+    # The sentence says how far from one it was.
+    assert "(iteration of moe takes " in sentences(found)[0]
+    assert " standard errors)." in sentences(found)[0]
+
+
+def test_a_list_that_one_side_has_empty_differs_as_a_whole() -> None:
+    fault = {
+        "faults.links[0].kind": "degrade",
+        "faults.links[0].link": "h3-leaf0",
+        "faults.links[0].at": None,
+        "faults.links[0].classes": [],
+        "seed": 1,
+    }
+    found = differing_settings({"faults.links": [], "seed": 2}, fault)
+    assert found == {
+        "faults.links": ([], [{"kind": "degrade", "link": "h3-leaf0"}]),
+        "seed": (2, 1),
+    }
+    before, after = found["faults.links"]
+    assert setting_text(before) == "[]"
+    assert setting_text(after) == "kind degrade, link h3-leaf0"

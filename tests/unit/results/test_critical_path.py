@@ -318,7 +318,11 @@ LINKS = (
 
 
 def cause_of(
-    part: Part, sent: Message | None, *changed: LinkRecord, slow: str = ""
+    part: Part,
+    sent: Message | None,
+    *changed: LinkRecord,
+    slow: str = "",
+    least_bps: int = 10**6,
 ) -> tuple[str, str]:
     """Return the cause of 1,000 ns of *part*, of 10,000 on the path."""
     now = {each.port: each for each in (*LINKS, *changed)}
@@ -329,7 +333,7 @@ def cause_of(
         rates_bps={("j", 0): 10**12, ("j", 1): 10**12},
         path_mtu=4096,
         overhead_bytes=58,
-        least_rate_bps=10**6,
+        least_rate_bps=least_bps,
     )
     pieces = (
         Piece(Part.PROPAGATE, 0, 9000, 0),
@@ -342,7 +346,15 @@ def cause_of(
     return why.first.cause, why.first.place
 
 
+WAITS = ("own port", "rank 0")
 SENT = message(0, 1, path="leaf0:up0 spine0:p1", queue_port="leaf0:up0")
+
+
+def test_what_is_always_paced_at_the_rate_of_its_port_waits_for_that() -> None:
+    at_line_rate = SENT._replace(rate_at_start_bps=10**12)
+    assert cause_of(Part.PACE, at_line_rate, least_bps=10**12) == WAITS
+    # Congestion control begins there, and goes below.
+    assert cause_of(Part.PACE, at_line_rate) == ("congestion control", "rank 0")
 
 
 @pytest.mark.parametrize(
@@ -365,6 +377,8 @@ SENT = message(0, 1, path="leaf0:up0 spine0:p1", queue_port="leaf0:up0")
             "",
             ("congestion control at minimum rate", "all_reduce"),
         ),
+        (Part.OWN_PORT, SENT, (), "", WAITS),
+        (Part.OWN_PORT, SENT, (), "h0:eth0", ("slow link", "h0-leaf0 up")),
         (
             Part.PACE,
             SENT._replace(rate_at_start_bps=5_000_000),
