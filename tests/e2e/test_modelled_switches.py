@@ -157,3 +157,30 @@ def test_links_fail_as_the_experiment_says_and_samples_tell_it(tmp_path: Path) -
         for port in ("h0:eth0", "h1:eth0")
     }
     assert busiest_bps["h1:eth0"] < 25e6 < busiest_bps["h0:eth0"]
+
+
+def test_sprayed_packets_are_kept_until_what_they_overtook_has_come(
+    tmp_path: Path,
+) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4, layers=1, all_to_all="256KiB", all_reduce="256KiB")],
+        {
+            "kind": "namespaces",
+            "switch": "model",
+            "switches": {"balancing": "random"},
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+            "links": {"host": {"rate": "200Mbit"}, "uplink": {"rate": "100Mbit"}},
+        },
+        transport={"reordering": "accept", "local_ack_timeout": 18},
+        agents={"shards": 1},
+    )
+    ran = completed(experiment)
+
+    check_complete(ran.results, ranks=4)
+    assert "transport.reordering" not in ran.output
+    assert ran.results.summary().retransmitted == 0
+    kept: dict[int, int] = {}
+    for row in ran.results.table("queue_pairs", "qpn", "reordered_rx").to_pylist():
+        kept[row["qpn"]] = max(kept.get(row["qpn"], 0), row["reordered_rx"])
+    assert sum(kept.values()) > 20

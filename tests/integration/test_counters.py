@@ -226,6 +226,8 @@ def test_samples_and_rows_say_what_the_engine_says(exchange: Exchange) -> None:
             "nak_sequence_tx": pair.sequence_naks_sent,
             "nak_reordered_tx": pair.sequence_naks_reordered,
             "nak_reordered_rx": pair.naks_overtaken,
+            "reordered_rx": pair.kept_out_of_order,
+            "beyond_window_rx": pair.beyond_window,
         }
         assert exchange.rows[rank] | expected == exchange.rows[rank]
         # What nothing has happened to has no sample.

@@ -42,7 +42,7 @@ class Encoders:
 
 
 def ends(
-    *, path_mtu: int, verb: Verb, psn: int, memory: MemoryRegion
+    *, path_mtu: int, verb: Verb, psn: int, memory: MemoryRegion, reordering: int = 0
 ) -> tuple[QueuePair, QueuePair]:
     sender = make_queue_pair(
         0x11,
@@ -52,9 +52,15 @@ def ends(
         send_psn=psn,
         remote_address=ADDRESS,
         remote_key=KEY,
+        reordering_packets=reordering,
     )
     receiver = make_queue_pair(
-        0x12, 0x11, path_mtu=path_mtu, receive_psn=psn, memory=memory
+        0x12,
+        0x11,
+        path_mtu=path_mtu,
+        receive_psn=psn,
+        memory=memory,
+        reordering_packets=reordering,
     )
     return sender, receiver
 
@@ -66,6 +72,7 @@ def ends(
     sizes=SIZES,
     seed=st.integers(0, 2**32),
     loss=st.sampled_from([0.0, 0.2]),
+    reordering=st.sampled_from([0, 3, 64]),
     version=st.sampled_from([None, 4, 6]),
 )
 def test_every_message_ends_up_in_its_place_once(
@@ -75,6 +82,7 @@ def test_every_message_ends_up_in_its_place_once(
     sizes: list[int],
     seed: int,
     loss: float,
+    reordering: int,
     version: int | None,
 ) -> None:
     random = Random(seed)
@@ -87,9 +95,16 @@ def test_every_message_ends_up_in_its_place_once(
             Encoders(local=two, remote=one, path_mtu=path_mtu),
         )
     pair = Pair(
-        *ends(path_mtu=path_mtu, verb=verb, psn=psn, memory=memory),
+        *ends(
+            path_mtu=path_mtu,
+            verb=verb,
+            psn=psn,
+            memory=memory,
+            reordering=reordering,
+        ),
         drop=lambda: random.random() < loss,
         duplicate=lambda: random.random() < loss,
+        extra_delay_ns=lambda: random.randrange(20_000) if reordering else 0,
         encoders=encoders,  # type: ignore[arg-type] # played
     )
     expected = bytearray(len(memory.buffer))

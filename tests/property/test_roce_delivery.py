@@ -44,7 +44,13 @@ def encoders(path_mtu: int) -> tuple[WireEncoder, WireEncoder]:
 
 
 def connected(
-    *, path_mtu: int, psn: int, verb: Verb, window_bytes: int, ack_interval: int
+    *,
+    path_mtu: int,
+    psn: int,
+    verb: Verb,
+    window_bytes: int,
+    ack_interval: int,
+    reordering: int = 0,
 ) -> tuple[QueuePair, QueuePair]:
     sender = make_queue_pair(
         0x11,
@@ -55,9 +61,19 @@ def connected(
         window_bytes=window_bytes,
         ack_interval_packets=ack_interval,
         retry_limit=PATIENT,
+        reordering_packets=reordering,
     )
-    receiver = make_queue_pair(0x12, 0x11, path_mtu=path_mtu, receive_psn=psn)
+    receiver = make_queue_pair(
+        0x12,
+        0x11,
+        path_mtu=path_mtu,
+        receive_psn=psn,
+        reordering_packets=reordering,
+    )
     return sender, receiver
+
+
+reorderings = st.sampled_from([0, 1, 2, 5, 16, 64])
 
 
 def received(events: list[Event]) -> list[tuple[int | None, int]]:
@@ -76,6 +92,7 @@ def received(events: list[Event]) -> list[tuple[int | None, int]]:
     faults=wire_faults,
     window_packets=st.integers(0, 40),
     ack_interval=st.integers(1, 64),
+    reordering=reorderings,
     data=st.data(),
 )
 def test_every_message_arrives_once_and_in_order(
@@ -86,10 +103,12 @@ def test_every_message_arrives_once_and_in_order(
     faults: WireFaults,
     window_packets: int,
     ack_interval: int,
+    reordering: int,
     data: st.DataObject,
 ) -> None:
     sizes = data.draw(message_sizes(path_mtu))
     sender, receiver = connected(
+        reordering=reordering,
         path_mtu=path_mtu,
         psn=psn,
         verb=verb,
@@ -125,9 +144,19 @@ def test_every_message_arrives_once_and_in_order(
     assert pair.right.port.statistics().malformed == 0
 
 
-@given(path_mtu=path_mtus, verb=verbs, faults=wire_faults, data=st.data())
+@given(
+    path_mtu=path_mtus,
+    verb=verbs,
+    faults=wire_faults,
+    reordering=reorderings,
+    data=st.data(),
+)
 def test_bytes_and_bursts_tell_the_same_story(
-    path_mtu: int, verb: Verb, faults: WireFaults, data: st.DataObject
+    path_mtu: int,
+    verb: Verb,
+    faults: WireFaults,
+    reordering: int,
+    data: st.DataObject,
 ) -> None:
     sizes = data.draw(message_sizes(path_mtu))
     stories = []
@@ -138,6 +167,7 @@ def test_bytes_and_bursts_tell_the_same_story(
             verb=verb,
             window_bytes=20 * path_mtu,
             ack_interval=16,
+            reordering=reordering,
         )
         pair = Pair(
             sender,
@@ -249,3 +279,51 @@ def test_both_directions_work_at_once(
 
     assert received(pair.right.events_of(0x12)) == list(enumerate(sizes))
     assert received(pair.left.events_of(0x11)) == list(enumerate(back))
+
+
+@given(
+    path_mtu=path_mtus,
+    psn=first_psns,
+    verb=verbs,
+    delays=st.lists(st.integers(0, 40_000), max_size=200),
+    duplicates=st.lists(st.booleans(), max_size=60),
+    data=st.data(),
+)
+def test_what_is_only_out_of_order_in_a_window_never_comes_again(
+    path_mtu: int,
+    psn: int,
+    verb: Verb,
+    delays: list[int],
+    duplicates: list[bool],
+    data: st.DataObject,
+) -> None:
+    sizes = data.draw(message_sizes(path_mtu))
+    sender, receiver = connected(
+        path_mtu=path_mtu,
+        psn=psn,
+        verb=verb,
+        window_bytes=20 * path_mtu,
+        ack_interval=4,
+        # Empty messages are packets, too, but no bytes of the window.
+        reordering=1000,
+    )
+    faults = WireFaults(
+        drops=(), duplicates=tuple(duplicates), extra_delays_ns=tuple(delays)
+    )
+    pair = Pair(
+        sender,
+        receiver,
+        duplicate=faults.duplicate(),
+        extra_delay_ns=faults.extra_delay_ns(),
+    )
+    for number, size in enumerate(sizes):
+        pair.post(number, size)
+    pair.run()
+
+    assert received(pair.right.events_of(0x12)) == list(enumerate(sizes))
+    assert sender.statistics().packets_retransmitted == 0
+    statistics = receiver.statistics()
+    assert statistics.naks_sent == statistics.beyond_window == 0
+    assert statistics.packets_received == sender.statistics().packets_sent + (
+        statistics.duplicates
+    )

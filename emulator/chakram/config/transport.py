@@ -74,6 +74,26 @@ class AdaptiveRetransmission(
     """Timeouts in ranges: the first from low to twice that, then twice as high, ..."""
 
 
+class Accept(section_of(TransportPlan, "reordering", "accept")):  # type: ignore[misc] # a made class
+    """Packets that have overtaken others are kept until what is missing has come."""
+
+
+class Reordering(Model):
+    """What becomes of packets that arrive before those that were sent before them."""
+
+    accept: Accept | None = None
+    """They are kept; without it they are dropped, as verbs have it (reject)."""
+
+
+def _reordering_by_name(value: object) -> object:
+    """Turn ``accept`` into ``{accept: {}}``, and ``reject`` into nothing."""
+    if not isinstance(value, str):
+        return value
+    if value not in ("reject", "accept"):
+        raise problem(f"{value!r} is no way to treat reordering", "reject or accept")
+    return {value: {}} if value == "accept" else {}
+
+
 class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc] # a made class
     """How messages are spread over queue pairs."""
 
@@ -186,6 +206,15 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
         default=None, examples=[{"low": "1ms", "tries": 2}]
     )
     """Timeouts that begin low and rise, in place of retransmit_timeout."""
+    reordering: Annotated[
+        Reordering,
+        BeforeValidator(
+            _reordering_by_name,
+            json_schema_input_type=Reordering | Literal["reject", "accept"],
+        ),
+    ] = Reordering()
+    """What receivers do with packets that arrive out of order: reject drops them and
+    has the sender go back, accept keeps those that are in a window."""
     verify: Literal["full", "sample", "off"] | None = Field(
         default=None, examples=["full"]
     )

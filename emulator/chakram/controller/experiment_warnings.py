@@ -23,6 +23,7 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
     warnings += _timeout_warnings(experiment)
+    warnings += _reordering_warnings(experiment)
     name = experiment.transport.congestion_control.name
     if CONTROLS.load(name).wants_cnps:
         warnings += _mark_warnings(experiment, name)
@@ -81,6 +82,24 @@ def _timeout_warnings(experiment: Experiment) -> list[str]:
         f"{about_size(plan.window_bytes)} takes at the rate of a port: where two send "
         "to one, packets wait longer than that, are sent again in vain, and queue "
         "pairs give up; raise it, or lower transport.window"
+    ]
+
+
+def _reordering_warnings(experiment: Experiment) -> list[str]:
+    """Return why packets of a queue pair that take several paths come again."""
+    switches = experiment.fabric.simulated_switches
+    if (
+        switches is None
+        or switches.balancing == "hash"
+        or experiment.fabric.tiers == 1
+        or experiment.transport.reordering.accept is not None
+    ):
+        return []
+    return [
+        f"fabric.switches.balancing: {switches.balancing} sends the packets of a queue "
+        "pair over several paths, and queue pairs take what is overtaken for lost: "
+        "each time all that is under way is sent again; with transport.reordering: "
+        "accept they keep what comes out of order"
     ]
 
 

@@ -30,6 +30,7 @@ from chakram.results.joining import CollectiveJoiner
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import CollectiveKey
 from chakram.results.summary import DRAW, SIMULATE
+from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -289,7 +290,10 @@ def _schedule_bounds(
     """Return by job what finds bounds."""
     transport = plan.agents[0].transport
     parts = 1
-    if transport.split == "even":
+    if transport.reordering_packets > 0:
+        # Each packet may take a path of its own.
+        parts = MAX_MESSAGE_BYTES
+    elif transport.split == "even":
         parts = 1 + max(
             (pair.index for rank in plan.ranks() for pair in rank.queue_pairs),
             default=0,

@@ -172,8 +172,7 @@ def simulated_banners(
         )
     if profile.balancing != "hash":
         found.append(
-            f"simulated: a path is chosen for every packet ({profile.balancing}), and "
-            "queue pairs take what arrives out of order for lost"
+            f"simulated: a path is chosen for every packet ({profile.balancing})"
         )
     drops = {reason: count for reason, count in result.dropped.items() if count}
     if drops:

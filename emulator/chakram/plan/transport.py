@@ -82,6 +82,14 @@ class TransportPlan:
     """Retries in a row for a receiver that is not ready; 7: no limit."""
     rnr_timer: Annotated[int, Within(0, 31), Knob(16)] = 12
     """Code of the time that a peer is asked to wait then; 12 is 0.64 ms."""
+    # 0: none is taken, as verbs have it.
+    reordering_packets: Annotated[
+        int,
+        Within(0, 1 << 16),
+        Knob(23, key="reordering.accept.window", least=1, default=64),
+    ] = 0
+    """How far ahead of the expected one, in packets, a packet is kept; one beyond that
+    is dropped and shows that the expected one is lost."""
     # 0: no ranges, always the same timeout.
     adaptive_low_ns: Annotated[
         int,

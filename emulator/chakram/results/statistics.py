@@ -310,6 +310,19 @@ class QueuePairStatistics:
         slot="invalid_request",
         label="request",
     )
+    kept_out_of_order: int = _counted(
+        _RESPONDER,
+        "Of the packets that arrived ahead, those that were kept until what was "
+        "missing had come.",
+        column="reordered_rx",
+        metric="chakram_kept_out_of_order_packets_total",
+    )
+    beyond_window: int = _counted(
+        _RESPONDER,
+        "Those that were dropped, beyond the window of `transport.reordering`.",
+        column="beyond_window_rx",
+        metric="chakram_beyond_window_packets_total",
+    )
     rate_bps: int | None
     target_bps: int | None
     alpha: float | None

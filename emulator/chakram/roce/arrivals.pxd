@@ -6,7 +6,6 @@ from chakram.roce.responder cimport Responder
 
 cdef int _DATA
 cdef int _CNP
-cdef int _NOT_READY
 cdef int _INVALID_REQUEST
 
 
@@ -26,11 +25,12 @@ cdef class Arrivals:
                    contents="bytes")
     cdef object _receive_position(self, Burst burst, int position, bint is_marked,
                                   long long now_ns)
+    cdef object _note_parts(self, Burst burst, int last, long long received,
+                            long long now_ns)
     cpdef object receive_run(self, long long psn, long long count, int verb,
                              bint is_first, bint is_last, long long payload_bytes,
                              long long dma_length_bytes, long long immediate,
                              bint ack_request, long long ce, long long now_ns)
-    @cython.locals(is_expected="bint", syndrome="int", responder=Responder)
     cpdef object receive_contents(self, long long psn, int verb, bint is_first,
                                   bint is_last, bytes payload,
                                   long long dma_length_bytes,
@@ -39,6 +39,7 @@ cdef class Arrivals:
                                   long long now_ns)
     cpdef object refuse(self, long long psn, int ce, long long now_ns, object problem,
                         int syndrome=*)
-    cpdef object receive_ack(self, int syndrome, long long psn, long long now_ns)
+    cpdef object receive_ack(self, int syndrome, long long psn, long long now_ns,
+                             long long msn=*)
     cpdef object receive_cnp(self, long long now_ns)
     cdef object _fail_requester(self, long long now_ns)

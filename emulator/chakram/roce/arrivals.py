@@ -10,12 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import BurstKind, Verb
-from chakram.roce.opcodes import (
-    RECEIVER_NOT_READY,
-    REFUSED_OPCODES,
-    NakCode,
-    Opcode,
-)
+from chakram.roce.opcodes import REFUSED_OPCODES, NakCode, Opcode
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
@@ -28,7 +23,6 @@ __all__ = ["Arrivals"]
 
 _DATA = int(BurstKind.DATA)
 _CNP = int(BurstKind.CNP)
-_NOT_READY = RECEIVER_NOT_READY
 _INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
 
 _FIRST_OPCODES = frozenset(
@@ -86,14 +80,14 @@ class Arrivals:
         elif burst.kind == _CNP:
             self.receive_cnp(now_ns)
         else:
-            self.receive_ack(burst.syndrome, burst.psn, now_ns)
+            self.receive_ack(burst.syndrome, burst.psn, now_ns, burst.msn)
 
     def receive_packet(self, packet: Packet, now_ns: int, ce: bool) -> None:
         """Take one decoded packet, whatever sent it."""
         bth = packet.bth
         opcode = bth.opcode
         if packet.aeth is not None and opcode is Opcode.ACKNOWLEDGE:
-            self.receive_ack(packet.aeth.syndrome, bth.psn, now_ns)
+            self.receive_ack(packet.aeth.syndrome, bth.psn, now_ns, packet.aeth.msn)
         elif opcode is Opcode.CNP:
             if bth.backward_congestion:
                 self.receive_cnp(now_ns)
@@ -160,12 +154,15 @@ class Arrivals:
                     received = self._responder.messages_received
                     if burst.parts_of is not None:
                         burst.parts_of[position].received_ns = now_ns
+                elif self._responder.early and burst.parts_of is not None:
+                    self._responder.note_parts(
+                        (burst.psn + position) & 0xFFFFFF, burst.parts_of[position]
+                    )
             return
         if self._memory is not None and burst.contents is not None:
             for position in range(first, first + count):
                 self._receive_position(burst, position, position - first < ce, now_ns)
-            if received < self._responder.messages_received and burst.parts is not None:
-                burst.parts.received_ns = now_ns
+            self._note_parts(burst, first + count - 1, received, now_ns)
             return
         index = burst.packet_index + first
         is_last = index + count == burst.message_packets
@@ -186,8 +183,19 @@ class Arrivals:
             ce,
             now_ns,
         )
-        if received < self._responder.messages_received and burst.parts is not None:
+        self._note_parts(burst, first + count - 1, received, now_ns)
+
+    def _note_parts(self, burst: Burst, last: int, received: int, now_ns: int) -> None:
+        """Note that a message of which *burst* brought packets up to *last* has come.
+
+        *received*: how many messages had been received before.
+        """
+        if burst.parts is None:
+            return
+        if received < self._responder.messages_received:
             burst.parts.received_ns = now_ns
+        elif self._responder.early:
+            self._responder.note_parts((burst.psn + last) & 0xFFFFFF, burst.parts)
 
     def _receive_position(
         self, burst: Burst, position: int, is_marked: bool, now_ns: int
@@ -258,50 +266,23 @@ class Arrivals:
         ce: int,
         now_ns: int,
     ) -> None:
-        """Take one data packet, and keep its payload in `memory`, which must be there.
-
-        *address* and *key* are those of the RETH; `Responder.receive` says what the
-        others mean.
-        """
-        memory = self._memory
-        if memory is None:
-            raise ValueError(f"qpn {self._qpn} has no memory")
-        responder = self._responder
-        is_expected = responder.expects(psn)
-        # The order of a message is looked at before anything that memory has to say,
-        # and the sizes in it before the key (IBA volume 1, 9.7.4.1).
-        if is_expected and responder.order_problem(verb, is_first) is None:
-            syndrome, problem = memory.judge(
-                verb=verb,
-                is_first=is_first,
-                payload_bytes=len(payload),
-                dma_length_bytes=dma_length_bytes,
-                address=address,
-                key=key,
-            )
-            if syndrome == _NOT_READY:
-                responder.be_not_ready(psn, ce, now_ns)
-                return
-            if syndrome and not responder.problem(
-                1, verb, is_first, is_last, len(payload), dma_length_bytes
-            ):
-                self.refuse(psn, ce, now_ns, problem, syndrome)
-                return
-        self.receive_run(
+        """Take one data packet with its payload: see `Responder.receive_contents`."""
+        self._responder.receive_contents(
             psn,
-            1,
             verb,
             is_first,
             is_last,
-            len(payload),
+            payload,
             dma_length_bytes,
+            address,
+            key,
             immediate,
             ack_request,
             ce,
             now_ns,
         )
-        if is_expected and responder.failure is None:
-            memory.place(payload, verb=verb, is_first=is_first, address=address)
+        if self._responder.failure is not None:
+            self._fail_requester(now_ns)
 
     def refuse(
         self,
@@ -316,12 +297,12 @@ class Arrivals:
         if self._responder.failure is not None:
             self._fail_requester(now_ns)
 
-    def receive_ack(self, syndrome: int, psn: int, now_ns: int) -> None:
-        """Take an ACK or NAK with that AETH *syndrome*."""
+    def receive_ack(self, syndrome: int, psn: int, now_ns: int, msn: int = 0) -> None:
+        """Take an ACK or NAK with that AETH: *syndrome* and *msn*."""
         if syndrome >> 5 == 0:
             self._requester.handle_ack(psn, now_ns)
         else:
-            self._requester.handle_nak(syndrome, psn, now_ns)
+            self._requester.handle_nak(syndrome, psn, now_ns, msn)
             if self._requester.failed:
                 self._responder.fail(self._requester.failure)
 

@@ -44,6 +44,7 @@ cdef class SegmentParser:
     cdef readonly unsigned long long key
     cdef readonly long long immediate
     cdef readonly int syndrome
+    cdef readonly int msn
 
     @cython.locals(opcode="int", pad_bytes="int", rest="Py_ssize_t", at="Py_ssize_t")
     cpdef int parse(self, const unsigned char[::1] data, Py_ssize_t offset,

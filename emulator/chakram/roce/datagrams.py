@@ -72,6 +72,7 @@ class SegmentParser:
         key: From the RETH, 0 without one.
         immediate: -1 without.
         syndrome: From the AETH of an ACK or NAK.
+        msn: Likewise.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class SegmentParser:
         "is_first",
         "is_last",
         "key",
+        "msn",
         "opcode",
         "partition_key",
         "payload_at",
@@ -110,6 +112,7 @@ class SegmentParser:
         self.key = 0
         self.immediate = -1
         self.syndrome = 0
+        self.msn = 0
 
     def parse(
         self, data: bytes | bytearray | memoryview, offset: int, length: int
@@ -132,7 +135,9 @@ class SegmentParser:
         rest = length - _BTH - _ICRC - pad_bytes
         if not self.is_data:
             if opcode == _ACKNOWLEDGE:
-                self.syndrome = data[offset + _BTH]
+                at = offset + _BTH
+                self.syndrome = data[at]
+                self.msn = data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
                 return _SERVED if rest == _AETH and pad_bytes == 0 else _MALFORMED
             if opcode == _CNP:
                 # Nothing but its form tells that it is one (annex A17, 17.9.3).

@@ -169,7 +169,11 @@ class QueuePair:
             burst_ns=burst_ns,
         )
         self.responder = Responder(
-            pair, settings, events=self._events, cnp_limiter=cnp_limiter
+            pair,
+            settings,
+            events=self._events,
+            cnp_limiter=cnp_limiter,
+            memory=memory,
         )
         self.arrivals = Arrivals(
             qpn=pair.qpn,

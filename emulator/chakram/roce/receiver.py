@@ -282,7 +282,7 @@ class Receiver:
         opcode = self._parser.opcode
         if opcode == _ACKNOWLEDGE:
             queue_pair.arrivals.receive_ack(
-                self._parser.syndrome, self._parser.psn, now_ns
+                self._parser.syndrome, self._parser.psn, now_ns, self._parser.msn
             )
         elif opcode == _CNP:
             queue_pair.arrivals.receive_cnp(now_ns)
@@ -327,7 +327,7 @@ class Receiver:
             return False
         # Whether it is taken is known once what came before it has been handed over.
         self._deliver(queue_pair, self._run, ce, now_ns)
-        if queue_pair.responder.expects(self._parser.psn):
-            queue_pair.responder.note_wrong_payload()
+        if queue_pair.responder.takes(self._parser.psn):
+            queue_pair.responder.note_wrong_payload(self._parser.psn)
             self.wrong_payloads += 1
         return True

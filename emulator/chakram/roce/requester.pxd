@@ -39,6 +39,10 @@ cdef class Requester:
     cdef long long _next
     cdef long long _next_byte
     cdef long long _highest
+    cdef long long _reordering_packets
+    cdef long long _hole_end
+    cdef long long _resume
+    cdef long long _most_outstanding
     cdef long long _ack_sequence
     cdef long long _asked_sequence
     cdef long long _since_request
@@ -112,8 +116,9 @@ cdef class Requester:
     cdef object _note_parts(self, Message message, long long end, long long now_ns)
     @cython.locals(acknowledged="long long")
     cpdef object handle_ack(self, long long psn, long long now_ns)
-    @cython.locals(expected="long long", is_progress="bint")
-    cpdef object handle_nak(self, int syndrome, long long psn, long long now_ns)
+    @cython.locals(expected="long long", is_progress="bint", resume="long long")
+    cpdef object handle_nak(self, int syndrome, long long psn, long long now_ns,
+                            long long missing=*)
     cpdef object handle_cnp(self, long long now_ns)
     cpdef object handle_timeout(self, long long now_ns)
     @cython.locals(timer_ns="long long", timeout_ns="long long")
@@ -131,3 +136,4 @@ cdef class Requester:
     @cython.locals(byte="long long", message=Message, round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
     cdef object _go_back(self, int reason, long long now_ns)
+    cdef object _leap(self)

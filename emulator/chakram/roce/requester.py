@@ -10,6 +10,10 @@ is its low 24 bits, shifted by the first PSN. Three marks divide the sequence::
 A loss moves *next* back to *unacknowledged* (go-back-N); an ACK moves *unacknowledged*
 forward, and *next* with it if that was behind.
 
+A peer that keeps what comes out of order says in a NAK how many packets are missing in
+a row. Only those are sent again, and then *next* leaps to what lies beyond the peer's
+window, which it has dropped; what else is missing within that brings a NAK of its own.
+
 An ACK is asked for at the end of a message, at the first burst that completes
 `ack_interval_packets` since the last request, and when the window has no room for one
 more packet. So whenever the window stops the requester a request is under way; that is
@@ -72,9 +76,11 @@ class Requester:
         "_events",
         "_first_psn",
         "_highest",
+        "_hole_end",
         "_is_piece",
         "_is_repairing",
         "_line",
+        "_most_outstanding",
         "_next",
         "_next_byte",
         "_overhead_bytes",
@@ -86,7 +92,9 @@ class Requester:
         "_port_ns",
         "_qpn",
         "_queue",
+        "_reordering_packets",
         "_repair_ns",
+        "_resume",
         "_round_trips",
         "_sample_sent_ns",
         "_sample_sequence",
@@ -155,6 +163,12 @@ class Requester:
         self._next = 0
         self._next_byte = 0
         self._highest = 0
+        # While a hole is filled: where it ends, and where to go on; else -1.
+        self._reordering_packets = settings.reordering_packets
+        self._hole_end = -1
+        self._resume = -1
+        # Packets from the first unacknowledged one on that may leave.
+        self._most_outstanding = _MAX_OUTSTANDING
         # The last packet under way that asked for an ACK, and how many came after it.
         self._ack_sequence = -1
         self._since_request = 0
@@ -282,8 +296,8 @@ class Requester:
         paced = self._pace.packets()
         if count > paced:
             count = paced
-        if count > _MAX_OUTSTANDING - outstanding:
-            count = _MAX_OUTSTANDING - outstanding
+        if count > self._most_outstanding - outstanding:
+            count = self._most_outstanding - outstanding
         if count > 1:
             if index == 0 and self._verb == _WRITE:
                 count = 2
@@ -319,8 +333,8 @@ class Requester:
                 wire_bytes += 4
         if message.packets == 1:
             most = max_packets if max_packets < paced else paced
-            if most > _MAX_OUTSTANDING - outstanding:
-                most = _MAX_OUTSTANDING - outstanding
+            if most > self._most_outstanding - outstanding:
+                most = self._most_outstanding - outstanding
             if payload_bytes > 0 and in_flight + most * payload_bytes > window_bytes:
                 most = (window_bytes - in_flight) // payload_bytes
             count = self._queue.share(burst, most)
@@ -346,7 +360,7 @@ class Requester:
             count == remaining
             or self._since_request + count >= self._ack_interval_packets
             or in_flight + payload_bytes + path_mtu > window_bytes
-            or outstanding + count >= _MAX_OUTSTANDING
+            or outstanding + count >= self._most_outstanding
         )
         burst.is_retransmission = self._next < self._highest
         burst.sequence = self._next
@@ -408,6 +422,8 @@ class Requester:
             self._since_request += count
         if self._next == message.first_sequence + message.packets:
             self._queue.advance(1 if burst.message_ids is None else count)
+        if again > 0 and 0 <= self._hole_end <= self._next:
+            self._leap()
         self._pace.advance(
             burst.wire_bytes, now_ns, due_ns if due_ns < now_ns else now_ns
         )
@@ -530,12 +546,15 @@ class Requester:
         elif acknowledged > self._unacknowledged:
             self._acknowledge(acknowledged, now_ns)
 
-    def handle_nak(self, syndrome: int, psn: int, now_ns: int) -> None:
+    def handle_nak(
+        self, syndrome: int, psn: int, now_ns: int, missing: int = 0
+    ) -> None:
         """Take a NAK, or a receiver-not-ready, of the packet *psn*.
 
-        All packets before it are acknowledged by that. One that is older than what is
-        acknowledged already has been overtaken, and counts as stale; one of a packet
-        that was never sent is invalid.
+        *missing* is the MSN, of a peer with a reordering window how many packets are
+        missing in a row. All before *psn* are acknowledged by that. One that is older
+        than what is acknowledged already has been overtaken, and counts as stale; one
+        of a packet that was never sent is invalid.
         """
         if self.failed:
             return
@@ -565,6 +584,11 @@ class Requester:
                     return
             self._go_back(_FOR_NAK, now_ns)
             self._asked_sequence = expected
+            if 0 < missing < self._reordering_packets:
+                resume = expected + self._reordering_packets
+                self._hole_end = expected + missing
+                self._resume = resume if resume < self._highest else self._highest
+                self._most_outstanding = missing
             try:
                 self._congestion_control.on_nak(now_ns)
             except Exception as error:
@@ -704,6 +728,10 @@ class Requester:
             self._next = acknowledged
             self._next_byte = self._unacknowledged_byte
             self._queue.go_back()
+        if self._hole_end >= 0:
+            self._most_outstanding = self._hole_end - acknowledged
+            if self._hole_end <= self._next:
+                self._leap()
         self._asked_sequence = -1
         self._queue.compact()
         round_trip_ns = 0
@@ -731,6 +759,8 @@ class Requester:
             self._since_ns = now_ns
         self._settle(now_ns)
         self._asked_sequence = -1
+        self._hole_end = -1
+        self._most_outstanding = _MAX_OUTSTANDING
         self.retries.reason = reason
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte
@@ -739,3 +769,15 @@ class Requester:
         self._since_request = 0
         self._sample_sequence = -1
         self.retries.timeout_ns = _NEVER
+
+    def _leap(self) -> None:
+        """Go on behind the peer's window: what was missing before has been sent."""
+        self._hole_end = -1
+        self._most_outstanding = _MAX_OUTSTANDING
+        if self._next >= self._resume:
+            return
+        self._next = self._resume
+        self._next_byte = self._queue.leap(self._resume)
+        # Another hole in there may bring no NAK if nothing is sent any more: the ACK of
+        # the last packet is waited for, as if it had asked for that.
+        self._ack_sequence = self._resume - 1

@@ -1,7 +1,7 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
-from chakram.roce.events cimport MessageReceived
+from chakram.roce.events cimport MessageParts, MessageReceived
 from chakram.roce.notification cimport CnpLimiter
 
 cdef int _WRITE
@@ -15,6 +15,21 @@ cdef int _SEQUENCE_ERROR
 cdef int _INVALID_REQUEST
 
 
+cdef class EarlyPacket:
+    cdef int verb
+    cdef bint is_first
+    cdef bint is_last
+    cdef long long payload_bytes
+    cdef long long dma_length_bytes
+    cdef long long immediate
+    cdef bint ack_request
+    cdef int ce
+    cdef bytes contents
+    cdef unsigned long long address
+    cdef unsigned long long key
+    cdef MessageParts parts
+
+
 cdef class Responder:
     cdef object _events
     cdef object _qpn
@@ -22,6 +37,11 @@ cdef class Responder:
     cdef long long _expected_psn
     cdef int _rnr_timer
     cdef CnpLimiter _cnp_limiter
+    cdef object _memory
+    cdef long long _reordering_packets
+    cdef readonly dict early
+    cdef set _wrong_psns
+    cdef bint _has_gap
     cdef bint _in_message
     cdef int _verb
     cdef long long _dma_length_bytes
@@ -50,6 +70,8 @@ cdef class Responder:
     cdef readonly long long duplicates
     cdef readonly long long out_of_sequence
     cdef readonly long long invalid_requests
+    cdef readonly long long kept_out_of_order
+    cdef readonly long long beyond_window
     cdef readonly long long ce
     cdef readonly long long acks_sent
     cdef readonly long long naks_sent
@@ -59,12 +81,25 @@ cdef class Responder:
     cdef readonly long long cnps_sent
 
     cpdef object redirect_events(self, object events)
-    @cython.locals(distance="long long", duplicates="long long", event=MessageReceived)
+    @cython.locals(distance="long long", duplicates="long long", had_gap=bint,
+                   event=MessageReceived)
     cpdef object receive(self, long long psn, long long count, int verb, bint is_first,
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,
                          bint ack_request, long long ce, long long now_ns)
-    cpdef object note_wrong_payload(self)
+    @cython.locals(is_expected="bint", payload_bytes="long long", syndrome="int",
+                   early=EarlyPacket)
+    cpdef object receive_contents(self, long long psn, int verb, bint is_first,
+                                  bint is_last, bytes payload,
+                                  long long dma_length_bytes,
+                                  unsigned long long address, unsigned long long key,
+                                  long long immediate, bint ack_request, long long ce,
+                                  long long now_ns)
+    @cython.locals(early=EarlyPacket)
+    cpdef object note_parts(self, long long psn, MessageParts parts)
+    cpdef object note_wrong_payload(self, long long psn)
+    @cython.locals(distance="long long")
+    cpdef bint takes(self, long long psn) except -1
     cpdef bint be_not_ready(self, long long psn, int ce, long long now_ns) except -1
     cpdef bint expects(self, long long psn) except -1
     @cython.locals(distance="long long")
@@ -77,6 +112,17 @@ cdef class Responder:
     @cython.locals(last_psn="long long", is_beyond=bint, is_reordering=bint)
     cdef object _ask_again(self, long long psn, long long count)
     cdef object _note_again(self, long long psn, long long count)
+    @cython.locals(inside="long long", beyond="long long", i="long long",
+                   each="long long", is_end=bint, early=EarlyPacket)
+    cdef object _keep(self, long long psn, long long count, long long distance,
+                      int verb, bint is_first, bint is_last, long long payload_bytes,
+                      long long dma_length_bytes, long long immediate,
+                      bint ack_request, long long ce)
+    @cython.locals(i="long long", psn="long long", messages="long long",
+                   early=EarlyPacket)
+    cdef object _take_early(self, long long count, long long now_ns)
+    @cython.locals(missing="long long")
+    cdef long long _missing(self) except -1
     @cython.locals(message_bytes="long long", last_bytes="long long")
     cpdef object problem(self, long long count, int verb, bint is_first, bint is_last,
                          long long payload_bytes, long long dma_length_bytes)

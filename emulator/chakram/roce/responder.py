@@ -13,6 +13,11 @@ going back, so what was lost comes once, and what was late twice, by itself and 
 Only if its ACK arrives before the sender has gone back it does not come again: that
 is counted there (`Requester.naks_overtaken`).
 
+With a reordering window, a packet ahead of the expected one by less than the window is
+kept, with its payload, until what is missing has come; nothing is said of it, for it
+has overtaken others on another path. One further ahead is dropped: the expected one is
+lost, so the NAK is sent, and its MSN says how many packets are missing in a row.
+
 What is to be answered is kept here, the newest ACK replacing older ones (an ACK covers
 all before it), until the port takes it.
 """
@@ -31,10 +36,11 @@ if TYPE_CHECKING:
     from chakram.plan.plan import QueuePairPlan
     from chakram.plan.transport import TransportPlan
     from chakram.roce.burst import Burst
-    from chakram.roce.events import Event
+    from chakram.roce.events import Event, MessageParts
+    from chakram.roce.memory import MemoryRegion
     from chakram.roce.notification import CnpLimiter
 
-__all__ = ["Responder"]
+__all__ = ["EarlyPacket", "Responder"]
 
 _WRITE = int(Verb.WRITE)
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
@@ -47,8 +53,55 @@ _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
 _INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
 
 
+class EarlyPacket:
+    """A packet that is kept until those before it are there.
+
+    It is made without arguments, as these would become objects in compiled code, too.
+
+    Attributes:
+        verb: As `Responder.receive` has it; as those up to *ce*.
+        contents: Its payload; None: nobody keeps that.
+        address: From the RETH, of one that is kept.
+        key: Likewise.
+        parts: What a simulation is to tell when its message has arrived.
+    """
+
+    __slots__ = (
+        "ack_request",
+        "address",
+        "ce",
+        "contents",
+        "dma_length_bytes",
+        "immediate",
+        "is_first",
+        "is_last",
+        "key",
+        "parts",
+        "payload_bytes",
+        "verb",
+    )
+
+    def __init__(self) -> None:
+        self.verb = 0
+        self.is_first = False
+        self.is_last = False
+        self.payload_bytes = 0
+        self.dma_length_bytes = 0
+        self.immediate = -1
+        self.ack_request = False
+        self.ce = 0
+        self.contents: bytes | None = None
+        self.address = 0
+        self.key = 0
+        self.parts: MessageParts | None = None
+
+
 class Responder:
-    """See the module; `QueuePair` calls the methods."""
+    """See the module; `QueuePair` calls the methods.
+
+    Attributes:
+        early: The packets that are kept, by PSN.
+    """
 
     __slots__ = (
         "_accepted_ce",
@@ -63,7 +116,9 @@ class Responder:
         "_events",
         "_expected_psn",
         "_first_received_ns",
+        "_has_gap",
         "_in_message",
+        "_memory",
         "_message_bytes",
         "_message_packets",
         "_nak_is_reordering",
@@ -71,6 +126,7 @@ class Responder:
         "_nak_sent",
         "_path_mtu",
         "_qpn",
+        "_reordering_packets",
         "_rnr_timer",
         "_unseen_bytes",
         "_unseen_ce",
@@ -78,13 +134,17 @@ class Responder:
         "_unseen_since_ns",
         "_unseen_wrong",
         "_verb",
+        "_wrong_psns",
         "acks_sent",
+        "beyond_window",
         "bytes_received",
         "ce",
         "cnps_sent",
         "duplicates",
+        "early",
         "failure",
         "invalid_requests",
+        "kept_out_of_order",
         "messages_received",
         "naks_sent",
         "out_of_sequence",
@@ -101,14 +161,25 @@ class Responder:
         *,
         events: deque[tuple[int, Event]],
         cnp_limiter: CnpLimiter | None,
+        memory: MemoryRegion | None = None,
     ) -> None:
-        """Expect the first packet; without a *cnp_limiter* never send a CNP."""
+        """Expect the first packet; without a *cnp_limiter* never send a CNP.
+
+        *memory*: where the payload is put that comes by `receive_contents`.
+        """
         self._events = events
         self._qpn = pair.qpn
         self._path_mtu = settings.path_mtu
         self._expected_psn = pair.receive_psn
         self._rnr_timer = settings.rnr_timer
         self._cnp_limiter = cnp_limiter
+        self._memory = memory
+        self._reordering_packets = settings.reordering_packets
+        self.early: dict[int, EarlyPacket] = {}
+        # Those of them that are known to have been changed.
+        self._wrong_psns: set[int] = set()
+        # Whether anything came that was not taken in its turn.
+        self._has_gap = False
         # The message that has begun and not ended.
         self._in_message = False
         self._verb = _WRITE
@@ -145,6 +216,8 @@ class Responder:
         self.messages_received = 0
         self.duplicates = 0
         self.out_of_sequence = 0
+        self.kept_out_of_order = 0
+        self.beyond_window = 0
         self.invalid_requests = 0
         self.ce = 0
         self.acks_sent = 0
@@ -208,7 +281,22 @@ class Responder:
                 ce = count
         elif distance > 0:
             self.out_of_sequence += count
-            self._ask_again(psn, count)
+            if self._reordering_packets == 0:
+                self._ask_again(psn, count)
+                return
+            self._keep(
+                psn,
+                count,
+                distance,
+                verb,
+                is_first,
+                is_last,
+                payload_bytes,
+                dma_length_bytes,
+                immediate,
+                ack_request,
+                ce,
+            )
             return
         problem = self.problem(
             count, verb, is_first, is_last, payload_bytes, dma_length_bytes
@@ -225,16 +313,19 @@ class Responder:
             self._accepted_ce = 0
             self._first_received_ns = now_ns
         self._expected_psn = (self._expected_psn + count) & 0xFFFFFF
-        if self._nak_pending != 0:
-            # What is missing came before the NAK left.
-            self._nak_pending = 0
-        elif self._nak_sent:
-            # A NAK has been obeyed, and the peer is to know: Soft-RoCE obeys no other
-            # one until an ACK has come, but waits for its timeout. 23 MB at 5 % loss
-            # took it 10.8 s so, and take 2.8 s.
-            self._ack_pending = True
-            self._ack_first = True
-        self._nak_sent = False
+        had_gap = self._has_gap
+        if had_gap:
+            self._has_gap = False
+            if self._nak_pending != 0:
+                # What is missing came before the NAK left.
+                self._nak_pending = 0
+            elif self._nak_sent:
+                # A NAK has been obeyed, and the peer is to know: Soft-RoCE obeys no
+                # other one until an ACK has come, but waits for its timeout. 23 MB at
+                # 5 % loss took it 10.8 s so, and take 2.8 s.
+                self._ack_pending = True
+                self._ack_first = True
+            self._nak_sent = False
         self._message_bytes += payload_bytes
         self._message_packets += count
         self._accepted_ce += ce
@@ -266,13 +357,101 @@ class Responder:
                 self._unseen_packets = 0
                 self._unseen_ce = 0
                 self._unseen_wrong = 0
+        if had_gap and self.early:
+            self._take_early(count, now_ns)
 
-    def note_wrong_payload(self) -> None:
-        """Count the packet that comes next, and is expected, as one that was changed.
+    def receive_contents(
+        self,
+        psn: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload: bytes,
+        dma_length_bytes: int,
+        address: int,
+        key: int,
+        immediate: int,
+        ack_request: bool,
+        ce: int,
+        now_ns: int,
+    ) -> None:
+        """Take one packet, and put its payload into the memory, which must be there.
+
+        *address* and *key* are those of the RETH; `receive` says what the others mean.
+        """
+        memory = self._memory
+        if memory is None:
+            raise ValueError(f"qpn {self._qpn} has no memory")
+        payload_bytes = len(payload)
+        is_expected = self.expects(psn)
+        # The order of a message is looked at before anything that memory has to say,
+        # and the sizes in it before the key (IBA volume 1, 9.7.4.1).
+        if is_expected and self.order_problem(verb, is_first) is None:
+            syndrome, problem = memory.judge(
+                verb=verb,
+                is_first=is_first,
+                payload_bytes=payload_bytes,
+                dma_length_bytes=dma_length_bytes,
+                address=address,
+                key=key,
+            )
+            if syndrome == _NOT_READY:
+                self.be_not_ready(psn, ce, now_ns)
+                return
+            size_problem = self.problem(
+                1, verb, is_first, is_last, payload_bytes, dma_length_bytes
+            )
+            if syndrome and not size_problem:
+                self.refuse(psn, ce, now_ns, problem, syndrome)
+                return
+            if not size_problem:
+                # Before what is behind it, which may have come already.
+                memory.place(payload, verb=verb, is_first=is_first, address=address)
+        self.receive(
+            psn,
+            1,
+            verb,
+            is_first,
+            is_last,
+            payload_bytes,
+            dma_length_bytes,
+            immediate,
+            ack_request,
+            ce,
+            now_ns,
+        )
+        if not is_expected and psn in self.early:
+            early = self.early[psn]
+            early.contents = payload
+            early.address = address
+            early.key = key
+
+    def note_parts(self, psn: int, parts: MessageParts) -> None:
+        """Let *parts* know when its message has come, if its last packet is kept."""
+        early = self.early.get(psn)
+        if early is not None:
+            early.parts = parts
+
+    def note_wrong_payload(self, psn: int) -> None:
+        """Count the packet that comes next, which is taken, as one that was changed.
 
         The message that it belongs to tells how many it had.
         """
-        self._unseen_wrong += 1
+        if psn == self._expected_psn:
+            self._unseen_wrong += 1
+        else:
+            self._wrong_psns.add(psn)
+
+    def takes(self, psn: int) -> bool:
+        """Tell whether *psn* is taken if it comes next, now or when its turn comes."""
+        if self.expects(psn):
+            return True
+        distance = (psn - self._expected_psn) & 0xFFFFFF
+        return (
+            self.failure is None
+            and distance < self._reordering_packets
+            and psn not in self.early
+        )
 
     def expects(self, psn: int) -> bool:
         """Tell whether *psn* is what may come next."""
@@ -313,12 +492,14 @@ class Responder:
         self._note_arrival(1, ce, now_ns)
         self._nak_pending = _NOT_READY | self._rnr_timer
         self._nak_sent = True
+        self._has_gap = True
         return True
 
     def fail(self, reason: str) -> None:
         """Enter the error state with nothing to answer."""
         if self.failure is None:
             self.failure = reason
+            self.early.clear()
             self._ack_pending = False
             self._ack_first = False
             self._nak_pending = 0
@@ -339,6 +520,8 @@ class Responder:
             burst.kind = _NAK
             burst.syndrome = self._nak_pending
             burst.psn = self._expected_psn
+            if self._reordering_packets > 0 and self._nak_pending == _SEQUENCE_ERROR:
+                burst.msn = self._missing()
         else:
             burst.kind = _ACK
             burst.syndrome = _CREDITS_UNUSED
@@ -440,7 +623,122 @@ class Responder:
         self._early_last_psn = last_psn
         self._nak_is_reordering = is_reordering
         self._nak_sent = True
+        self._has_gap = True
         self._nak_pending = _SEQUENCE_ERROR
+
+    def _keep(
+        self,
+        psn: int,
+        count: int,
+        distance: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload_bytes: int,
+        dma_length_bytes: int,
+        immediate: int,
+        ack_request: bool,
+        ce: int,
+    ) -> None:
+        """Keep what of a run, *distance* ahead of the expected PSN, is in the window.
+
+        `receive` says what the other arguments mean.
+        """
+        inside = self._reordering_packets - distance
+        for i in range(count if count < inside else inside):
+            is_end = i == count - 1
+            each = (psn + i) & 0xFFFFFF
+            if each in self.early:
+                self.duplicates += 1
+                continue
+            early = EarlyPacket.__new__(EarlyPacket)
+            early.verb = verb
+            early.is_first = is_first and i == 0
+            early.is_last = is_last and is_end
+            early.payload_bytes = self._path_mtu
+            if is_end:
+                early.payload_bytes = payload_bytes - i * self._path_mtu
+            early.dma_length_bytes = dma_length_bytes
+            early.immediate = immediate if is_end else -1
+            early.ack_request = ack_request and is_end
+            early.ce = 1 if i < ce else 0
+            early.contents = None
+            early.parts = None
+            self.early[each] = early
+            self.kept_out_of_order += 1
+        self._has_gap = True
+        if count > inside:
+            beyond = count
+            if inside > 0:
+                beyond = count - inside
+                psn = (psn + inside) & 0xFFFFFF
+            self.beyond_window += beyond
+            self._ask_again(psn, beyond)
+
+    def _take_early(self, count: int, now_ns: int) -> None:
+        """Take what was kept and is next, now that *count* packets came in order."""
+        for i in range(count):
+            psn = (self._expected_psn - 1 - i) & 0xFFFFFF
+            if self.early.pop(psn, None) is not None:
+                # It came again with others.
+                self.duplicates += 1
+                self._wrong_psns.discard(psn)
+        while True:
+            psn = self._expected_psn
+            found = self.early.pop(psn, None)
+            if found is None:
+                break
+            early = found
+            # What of it does not wait for its turn was done when it came.
+            self.packets_received -= 1
+            self._unseen_ce += early.ce
+            if psn in self._wrong_psns:
+                self._wrong_psns.discard(psn)
+                self._unseen_wrong += 1
+            messages = self.messages_received
+            if early.contents is None:
+                self.receive(
+                    psn,
+                    1,
+                    early.verb,
+                    early.is_first,
+                    early.is_last,
+                    early.payload_bytes,
+                    early.dma_length_bytes,
+                    early.immediate,
+                    early.ack_request,
+                    0,
+                    now_ns,
+                )
+            else:
+                self.receive_contents(
+                    psn,
+                    early.verb,
+                    early.is_first,
+                    early.is_last,
+                    early.contents,
+                    early.dma_length_bytes,
+                    early.address,
+                    early.key,
+                    early.immediate,
+                    early.ack_request,
+                    0,
+                    now_ns,
+                )
+            if early.parts is not None and self.messages_received > messages:
+                early.parts.received_ns = now_ns
+        if self.early:
+            self._has_gap = True
+
+    def _missing(self) -> int:
+        """Return how many packets from the expected one on have not come."""
+        missing = 1
+        while (
+            missing < self._reordering_packets
+            and ((self._expected_psn + missing) & 0xFFFFFF) not in self.early
+        ):
+            missing += 1
+        return missing
 
     def _note_again(self, psn: int, count: int) -> None:
         """See whether what a NAK asked for is among *count* duplicates."""

@@ -36,6 +36,8 @@ cdef class SendQueue:
     cpdef long long share(self, Burst burst, long long most) except? -1
     cpdef object advance(self, long long count)
     cpdef object go_back(self)
+    @cython.locals(message=Message, inside="long long")
+    cpdef long long leap(self, long long sequence) except -1
     @cython.locals(message=Message)
     cpdef Message take_done(self, long long acknowledged)
     @cython.locals(first=Message, inside="long long")

@@ -188,6 +188,21 @@ class SendQueue:
         self._current = self._head
         self._find_sending()
 
+    def leap(self, sequence: int) -> int:
+        """Go on with the packet *sequence*; return the payload of all before it.
+
+        What lies between has left before.
+        """
+        while self._current < len(self._messages):
+            message = self._messages[self._current]
+            inside = sequence - message.first_sequence
+            if inside < message.packets:
+                self.sending = message
+                return message.first_byte + inside * self._path_mtu
+            self._current += 1
+        self.sending = None
+        return self._end_byte
+
     # What has arrived.
 
     def take_done(self, acknowledged: int) -> Message | None:

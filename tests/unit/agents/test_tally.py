@@ -61,6 +61,8 @@ QUEUE_PAIR_COLUMNS = {
     "nak_sequence_tx": "sequence_naks_sent",
     "nak_reordered_tx": "sequence_naks_reordered",
     "nak_reordered_rx": "naks_overtaken",
+    "reordered_rx": "kept_out_of_order",
+    "beyond_window_rx": "beyond_window",
 }
 """Column of a sample and the statistic of the queue pair that it has to be."""
 
@@ -90,6 +92,8 @@ SLOTS_OF_QUEUE_PAIRS = {
     "retransmitted_packets_rnr": ("retransmitted_for_rnr",),
     "out_of_sequence_packets": ("out_of_sequence",),
     "duplicate_packets": ("duplicates",),
+    "kept_out_of_order_packets": ("kept_out_of_order",),
+    "beyond_window_packets": ("beyond_window",),
     "invalid_request": ("invalid_requests",),
     "invalid_ack": ("acks_invalid",),
     "nak_sent": ("naks_sent",),

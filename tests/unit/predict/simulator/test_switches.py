@@ -18,6 +18,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, ProfileName, Switching
+from chakram.switch.settings import Balancing
 from tests.made_plans import (
     collective,
     flow_rows,
@@ -231,15 +232,54 @@ def test_the_same_seed_gives_the_same_records(name: ProfileName) -> None:
     assert first.link_bytes == second.link_bytes
 
 
-def test_spraying_under_go_back_n_costs_retransmissions() -> None:
-    topology = clos(2, 4, 4, LINE, LINE, host_delay_ns=500, uplink_delay_ns=500)
-    plan, _ = world_plan([collective("all_to_all", 4 << 20)], nranks=8)
+@pytest.mark.parametrize("balancing", ["random", "round_robin", "adaptive"])
+def test_sprayed_packets_collapse_under_go_back_n_and_beat_the_hash_if_kept(
+    balancing: Balancing,
+) -> None:
+    topology = clos(2, 2, 4, LINE, LINE, host_delay_ns=500, uplink_delay_ns=500)
+    plan, _ = world_plan([collective("all_to_all", 2 << 20)], nranks=8)
     programs = [rank.program for rank in plan.ranks()]
-    plan = make_plan(programs, topology)
-    hashed = simulated(plan, topology)
-    sprayed = simulated(plan, topology, Profile(balancing="random"))
-    assert sum(flow.retransmitted for flow in flow_rows(hashed.records)) == 0
-    assert sum(flow.retransmitted for flow in flow_rows(sprayed.records)) > 0
+
+    def run(
+        balancing: Balancing, *, window: int = 0, burst: int = 4
+    ) -> SimulationResult:
+        transport = TransportPlan(reordering_packets=window, max_burst_packets=burst)
+        return simulated(
+            make_plan(programs, topology, transport=transport),
+            topology,
+            Profile(balancing=balancing),
+        )
+
+    def resent(result: SimulationResult) -> int:
+        return sum(flow.retransmitted for flow in flow_rows(result.records))
+
+    hashed, rejected, kept = run("hash"), run(balancing), run(balancing, window=64)
+    assert (resent(hashed), resent(kept)) == (0, 0)
+    assert resent(rejected) > 100
+    # The hash leaves uplinks idle that have 16/14 of the load of a host's link at best.
+    assert kept.end_ns < 0.9 * hashed.end_ns
+    assert kept.end_ns < rejected.end_ns
+    if balancing != "adaptive":  # which leaves little out of order: queues are even
+        assert rejected.end_ns > 3 * hashed.end_ns
+
+
+def test_a_sprayed_message_is_faster_than_any_one_of_its_paths() -> None:
+    # Bounds are held against every simulation of a test, so against this one.
+    topology = clos(2, 4, 1, LINE, LINE // 4, host_delay_ns=500, uplink_delay_ns=500)
+    world = world_group(2)
+    programs = [
+        program(0, world, [send(1, SIZE)]),
+        program(1, world, [receive(0, SIZE)]),
+    ]
+    transport = TransportPlan(
+        reordering_packets=64, window_bytes=1 << 20, max_burst_packets=1
+    )
+    result = simulated(
+        make_plan(programs, topology, transport=transport),
+        topology,
+        Profile(balancing="round_robin"),
+    )
+    assert result.end_ns < 1.1 * fair_ns(1)
 
 
 @pytest.mark.parametrize(
