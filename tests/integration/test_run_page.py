@@ -46,6 +46,10 @@ SMALL = {
     "jobs[0].trace.dense": "256KiB",
     "iterations.measured": "2",
 }
+MARKED = {
+    "fabric.links.host.ecn": "{kmin: 20KiB, kmax: 60KiB, pmax: 0.5}",
+    "transport.congestion_control": "dcqcn",
+}
 MARKS = re.compile(r"<(path|rect|circle|image|line|polyline)\b")
 
 
@@ -56,8 +60,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
         REPO_ROOT / "configs/quickstart.yaml",
         set={
             **SMALL,
-            "fabric.links.host.ecn": "{kmin: 20KiB, kmax: 60KiB, pmax: 0.5}",
-            "transport.congestion_control": "dcqcn",
+            **MARKED,
         },
         runs=tmp_path_factory.mktemp("runs"),
     )
@@ -230,14 +233,20 @@ def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> N
     require_chromium()
     other = chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
-        set={**SMALL, "fabric.links.uplink.rate": "125Mbit"},
+        set={**SMALL, **MARKED, "fabric.links.uplink.rate": "125Mbit"},
         runs=tmp_path / "runs",
     )
     page = written(simulated, str(other.path), out=tmp_path / "page.html")
     assert complaints(tmp_path / "page.html", tmp_path) == []
     assert set(drawn_figures(page)) == {"busbw", "fct-cdf"}
-    assert "fabric.links.uplink.rate" in page
     assert "B/A" in page
+    title = "Simulation quickstart: fabric.links.uplink.rate 250Mbit (A) against 125M"
+    assert f"<h1>{title}bit (B)</h1>" in page
+    # What `chakram compare` says stands on top; where values were seen, once.
+    assert re.search(r"B against A .*</th><td[^>]*>Iteration of moe takes", page)
+    assert "longer (" in page
+    assert "nominal time of the critical path" in page
+    assert page.count("Where values were observed") == 1
 
 
 @pytest.mark.slow

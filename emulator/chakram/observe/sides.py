@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from chakram.results.readers.nccl_tests import NcclTest
     from chakram.results.summary import Summary
 
-__all__ = ["read_side", "run_settings"]
+__all__ = ["read_side", "run_settings", "side_of_runs"]
 
 _MOST_BYTES = 1 << 28
 _PARAM_FILES = "replayedCommsPerf*.json"
@@ -78,12 +78,12 @@ def read_side(path: Path) -> Side:
     """
     if path.is_dir():
         if (path / MANIFEST).exists():
-            return _of_runs(path, [open_run(path)])
+            return side_of_runs(path, [open_run(path)])
         if replays := sorted(path.glob(_PARAM_FILES)):
             return _of_replay(str(path), [_json(each) for each in replays])
         runs = sorted(each.parent for each in path.glob(f"*/{MANIFEST}"))
         if runs:
-            return _of_runs(path, [open_run(each) for each in runs])
+            return side_of_runs(path, [open_run(each) for each in runs])
         raise ResultsError(
             str(path),
             "holds no run",
@@ -163,7 +163,8 @@ def flattened(value: Any, before: str = "") -> dict[str, Any]:
     return {before: value}
 
 
-def _of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
+def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
+    """Return what runs of one experiment say, each a repetition, as *path*."""
     samples: dict[Key, list[dict[int, list[float]]]] = defaultdict(list)
     labels: dict[Key, str] = {}
     explained = True

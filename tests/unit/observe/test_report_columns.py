@@ -7,6 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from chakram.observe.number_format import MISSING
+from chakram.observe.report.blocks import Table
 from chakram.observe.report.columns import (
     cdf_points,
     joined_spans,
@@ -92,3 +94,15 @@ def test_keys_tell_rows_apart_however_large_they_are() -> None:
     keys = mixed_keys([np.array(column) for column in zip(*rows, strict=True)])
     assert len(set(keys.tolist())) == len(set(rows))
     assert len(set(zip(keys.tolist(), rows, strict=True))) == len(set(rows))
+
+
+def test_columns_of_which_nothing_is_known_are_left_out() -> None:
+    table = Table(
+        title="t",
+        header=("name", "place", "time", "alone", "bound"),
+        rows=(("a", MISSING, "1", MISSING, "2"), ("b", MISSING, "3", MISSING, MISSING)),
+        left=2,
+    ).without_unknown()
+    # A column of texts stays, and so does one that some rows have.
+    assert table.header == ("name", "place", "time", "bound")
+    assert table.rows == (("a", MISSING, "1", "2"), ("b", MISSING, "3", MISSING))

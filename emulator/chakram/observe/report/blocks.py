@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from chakram.observe.number_format import MISSING
+
 __all__ = ["Facts", "Link", "Table"]
 
 
@@ -42,6 +44,16 @@ class Table:
     left: int = 1
     note: str = ""
     observed: str | None = None
+
+    def without_unknown(self) -> Table:
+        """Return the table without columns of numbers of which no one is known."""
+        kept = [
+            at
+            for at in range(len(self.header))
+            if at < self.left or any(row[at] != MISSING for row in self.rows)
+        ]
+        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
+        return replace(self, header=tuple(self.header[at] for at in kept), rows=rows)
 
     def cut(self, limit: int) -> Table:
         """Return the table with *limit* rows at most; its note tells of the others."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING, percent_text
-from chakram.observe.report.blocks import Table
+from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import Plot, Section, render_page
+from chakram.observe.report.page import Block, Plot, Section, render_page
 from chakram.observe.report.run_curves import (
     bandwidth_figure,
     bandwidth_lines,
@@ -20,8 +20,8 @@ from chakram.observe.report.run_page import notes_of, raw_files, title_of
 from chakram.observe.report.run_plots import WHOLE
 from chakram.observe.report.run_rows import report_rows
 from chakram.observe.report.run_traffic import SESSION_PERCENTS
-from chakram.observe.sides import run_settings
-from chakram.results.comparison import setting_text
+from chakram.observe.sides import run_settings, side_of_runs
+from chakram.results.comparison import compare, sentences, setting_text
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["MOST_RUNS", "compare_page"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_RUNS = len(_LETTERS)
-_DIFFERENCES_SHOWN = 100
+_DIFFERENCES_SHOWN, _CAUSES_SHOWN = 100, 12
 
 
 def compare_page(results: Sequence[RunResults]) -> str:
@@ -54,6 +54,7 @@ def compare_page(results: Sequence[RunResults]) -> str:
         for banner in data.summary.banners
     ]
     sections = [
+        _verdicts(runs),
         _runs(runs),
         _differences(runs),
         _iterations(runs),
@@ -70,22 +71,74 @@ def compare_page(results: Sequence[RunResults]) -> str:
         ),
     ]
     return render_page(
-        title=" against ".join(
-            f"{letter}: {title_of(data)}" for letter, data in runs.items()
-        ),
+        title=_title(runs),
         lead="Differences below the spread of a run (CV) say nothing. Factors are over "
         "A.",
-        notes=[
-            f"{letter}: {note}"
-            for letter, data in runs.items()
-            for note in notes_of(data)
-        ],
+        notes=_notes(runs),
         banners=banners,
         sections=sections,
         document={
             letter: summary_document(data.summary) for letter, data in runs.items()
         },
     )
+
+
+def _title(runs: Mapping[str, RunData]) -> str:
+    """Return the names of runs, or of those of one name what they differ in."""
+    names = {letter: title_of(data) for letter, data in runs.items()}
+    rows = _settings_that_differ(runs)
+    if len(set(names.values())) > 1 or len(rows) != 1:
+        return " against ".join(f"{each}: {name}" for each, name in names.items())
+    ((key, *values),) = rows
+    sides = " against ".join(
+        f"{value} ({letter})" for letter, value in zip(runs, values, strict=True)
+    )
+    return f"{names['A']}: {key} {sides}"
+
+
+def _notes(runs: Mapping[str, RunData]) -> list[str]:
+    """Return what holds for runs; of all of them said once."""
+    of = {letter: notes_of(data) for letter, data in runs.items()}
+    return list(
+        dict.fromkeys(
+            note if all(note in each for each in of.values()) else f"{letter}: {note}"
+            for letter, notes in of.items()
+            for note in notes
+        )
+    )
+
+
+def _verdicts(runs: Mapping[str, RunData]) -> Section:
+    """Return what ``chakram compare`` says of each run and the first."""
+    title = "What differs"
+    (first, *others) = (
+        side_of_runs(data.results.path, [data.results]) for data in runs.values()
+    )
+    rows: list[tuple[str, str]] = []
+    parts: dict[str, dict[str, float]] = {}
+    for letter, other in zip(list(runs)[1:], others, strict=True):
+        found = compare(first, other)
+        told = sentences(found)
+        rows.append((f"{letter} against A", told[0].replace(" in B", f" in {letter}")))
+        rows += [("", each.replace("A -> B", f"A -> {letter}")) for each in told[1:]]
+        for each in found.levels.get("part", ()):
+            line = parts.setdefault(each.label, {"A": each.a.mean_ns})
+            line[letter] = each.b.mean_ns
+    blocks: tuple[Block, ...] = (Facts(rows=tuple(rows), observed=""),)
+    if parts:
+        largest = sorted(parts.items(), key=lambda item: -max(item[1].values()))
+        table = _table(
+            "Critical path: what it takes at least, and lost time by cause",
+            runs,
+            [
+                (name, *(format_time(line.get(letter, 0.0)) for letter in runs))
+                for name, line in largest
+            ],
+            left=1,
+            note="Mean of the measured iterations, in sum the iteration.",
+        )
+        blocks += (table.cut(_CAUSES_SHOWN),)
+    return Section(title=title, observed=_seen(runs), blocks=blocks)
 
 
 def _table(
@@ -145,17 +198,21 @@ def _seen(runs: Mapping[str, RunData]) -> str:
     return ", ".join(dict.fromkeys(data.seen("c") for data in runs.values()))
 
 
-def _differences(runs: Mapping[str, RunData]) -> Section:
+def _settings_that_differ(runs: Mapping[str, RunData]) -> list[tuple[str, ...]]:
     settings = [
         {key: setting_text(each) for key, each in run_settings(data.results).items()}
         for data in runs.values()
     ]
     keys = dict.fromkeys(key for each in settings for key in each)
-    rows = [
+    return [
         (key, *(each.get(key, MISSING) for each in settings))
         for key in keys
         if len({each.get(key, MISSING) for each in settings}) > 1
     ]
+
+
+def _differences(runs: Mapping[str, RunData]) -> Section:
+    rows = _settings_that_differ(runs)
     if not rows:
         return Section(
             title="Settings that differ",

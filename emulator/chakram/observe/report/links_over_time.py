@@ -51,7 +51,11 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
     counters = ("bytes", "marked", "drops", "pauses", "paused_ns")
     found = data.deltas("link_samples", keys, counters, ("queue_max_bytes",))
     if found is None or not data.end_ns:
-        return "nobody took samples of its links (records.sample_bin)"
+        if data.is_simulated or any(
+            link.marked is not None for link in data.summary.links
+        ):
+            return "nobody took samples of its links (records.sample_bin)"
+        return "nobody sees into these switches (into simulated and modelled ones)"
     names = data.results.table("link_samples", "port").unify_dictionaries()["port"]
     port_names = names.chunk(0).dictionary.to_pylist()
     _, first, rows = np.unique(

@@ -106,8 +106,8 @@ def _asymptotes(data: RunData, rows: Sequence[ReportRow]) -> dict[str, float]:
         return {}
     rate = rates.pop()
     return {
-        f"line rate {format_rate(rate)}": rate,
-        f"payload {100 * data.payload_share:.1f} %": rate * data.payload_share,
+        f"- - line rate {format_rate(rate)}": rate,
+        f"··· payload {100 * data.payload_share:.1f} %": rate * data.payload_share,
     }
 
 

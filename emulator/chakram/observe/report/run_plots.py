@@ -145,6 +145,7 @@ def curves(
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):
+        # Above the highest, side by side: curves come close to them from below.
         plot.add_layout(
             Span(
                 location=at,
@@ -155,13 +156,13 @@ def curves(
         )
         plot.add_layout(
             Label(
-                x=8,
+                x=8 + 160 * number,
                 x_units="screen",
-                y=at,
+                y=max(levels.values()),
                 text=level,
                 text_font_size="11px",
                 text_color="#555",
-                text_baseline="bottom" if number == 0 else "top",
+                text_baseline="bottom",
             )
         )
     _bands(plot, bands, top)

@@ -372,7 +372,7 @@ def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
                 note="The ten rows with the largest sum of times. Ratio: bus bandwidth "
                 "over that alone on the fabric, simulated; % of all: of the time of "
                 "all collectives, overlap counted twice.",
-            ),
+            ).without_unknown(),
         ),
     )
 
