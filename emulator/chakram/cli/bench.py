@@ -49,6 +49,7 @@ __all__ = ["bench"]
 
 _MOST_ITERATIONS = 100_000
 _LONG_NS = 60 * 10**9
+_LONG_BYTES = 1 << 28
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -452,8 +453,8 @@ def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None
     known = [rate for rate in rates if rate]
     if not known:
         return
-    moved = sum(each.size_bytes for each in test.sizes) * test.factor * iterations
-    time_ns = moved * 8e9 / min(known)
+    total_bytes = sum(each.size_bytes for each in test.sizes) * iterations
+    time_ns = total_bytes * _byte_ns(experiment, test, min(known))
     if time_ns > _LONG_NS:
         typer.echo(
             f"chakram: note: takes {format_time(time_ns)} at least at the rate of the "
@@ -461,6 +462,28 @@ def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None
             "quicker",
             err=True,
         )
+
+
+def _byte_ns(experiment: Experiment, test: BenchTest, rate_bps: int) -> float:
+    """Return what a byte of S takes at least: by its algorithm, where one is named."""
+    from chakram.collectives.algorithms import AUTO, algorithm_fitting
+    from chakram.collectives.ops import nccl_size_bytes
+    from chakram.controller.algorithm_summary import summarise_algorithm
+
+    op = PROGRAMS[test.name].op
+    choice = experiment.algorithm_of(op)
+    if not isinstance(choice, str) or choice == AUTO:
+        return test.factor * 8e9 / rate_bps
+    summary = summarise_algorithm(
+        algorithm_fitting(op, choice, nranks=test.nranks),
+        nranks=test.nranks,
+        root=test.root or 0,
+        input_bytes=_LONG_BYTES,
+        rate_bps=rate_bps,
+        delay_ns=0,
+    )
+    size = nccl_size_bytes(op, input_bytes=_LONG_BYTES, nranks=test.nranks)
+    return summary.bound_ns / size
 
 
 def _outcome(

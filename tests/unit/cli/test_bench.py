@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chakram.cli import bench as bench_verb
 from chakram.cli import main
 from chakram.controller import virtual_time
 from chakram.controller.virtual_time import simulate_experiment
-from chakram.errors import RunInterrupted
+from chakram.errors import ConfigError, RunInterrupted
 from chakram.observe.nccl_output import float_text
 from chakram.results.readers.nccl_tests import read_nccl_json, read_nccl_text
 
@@ -385,3 +386,31 @@ def test_numbers_have_the_digits_that_there_is_room_for(
     value: float, width: int, text: str
 ) -> None:
     assert float_text(value, width) == text
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "seconds"),
+    # 16 GiB x 2 iterations, 12.5 GB/s: 3/2 of it for a ring, 2 x 2 for a tree that has
+    # two children at its root.
+    [("ring", 4.12), ("tree", 10.99)],
+)
+def test_a_run_that_takes_long_says_how_long(
+    algorithm: str,
+    seconds: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused(*_: object, **__: object) -> RunOutcome:
+        raise ConfigError("x", "is enough", "stop")
+
+    path = tmp_path / "four.yaml"
+    path.write_text(EXPERIMENT)
+    monkeypatch.setattr(bench_verb, "_LONG_NS", 0)
+    monkeypatch.setattr(bench_verb, "_outcome", refused)
+    sizes = ["-b", "16G", "-e", "16G", "-n", "1", "-w", "1"]
+    command = ["bench", "all_reduce_perf", *sizes, "--algorithm", algorithm]
+    assert main([*command, "--experiment", str(path)]) == 2
+    told = re.search(r"takes ([0-9.]+)s at least", capsys.readouterr().err)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(seconds, rel=0.02)
