@@ -83,11 +83,12 @@ def serve(address: str) -> None:
     import select
     import threading
 
-    import chakram.cli
     import chakram.controller.run
     import chakram.controller.virtual_time
     import chakram.observe.report.run_page  # noqa: F401
+    from chakram.cli import command_line
 
+    command_line()  # with all verbs
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -89,6 +89,8 @@ class CompiledFinder:
         self._looked: dict[str, tuple[str, str | None]] = {}
         # Most declarations are compiled into several modules.
         self._digests: dict[str, str | None] = {}
+        # Modules all of whose own are compiled: most are of few large families.
+        self._whole: set[str] = set()
 
     def find_spec(
         self,
@@ -152,21 +154,26 @@ class CompiledFinder:
         of modules that belong together all are used as extensions, or none.
         """
         state, extension = self._look(fullname, stem)
+        if state != COMPILED or fullname in self._whole:
+            return state, extension
         pending, seen = [fullname], {fullname}
-        while state == COMPILED and pending:
+        while pending:
             module = pending.pop()
             for other in (
                 *map(module_of, self._recorded[module]),
                 *self._users[module],
             ):
+                if other in seen:
+                    continue
                 other_stem = source_path(other.replace(".", "/"))
-                if other in seen or hot_source(other_stem) is None:
+                if hot_source(other_stem) is None:
                     continue
                 other_state, _ = self._look(other, other_stem)
                 if other_state != COMPILED:
                     return f"goes with {other}, which is {other_state}", None
                 pending.append(other)
                 seen.add(other)
+        self._whole |= seen
         return state, extension
 
     def _look(self, fullname: str, stem: str) -> tuple[str, str | None]:

@@ -89,6 +89,13 @@ def test_a_verb_imports_what_it_needs(
     assert not loaded & unneeded
 
 
+def test_a_command_looks_for_cycles_when_there_is_much() -> None:
+    script = "import gc; from chakram.__main__ import main; main(); " + (
+        "import sys; sys.modules[f'looks at {gc.get_threshold()[0]}'] = gc"
+    )
+    assert "looks at 100000" in imported_by(script)
+
+
 def test_what_checks_experiments_is_built_when_one_is_read() -> None:
     built = imported_by(
         "import sys, chakram.config.experiment\n"

@@ -8,15 +8,17 @@ bins get longer: a long run of many queue pairs stays a table that one can open.
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from chakram.results.records import PORT_FIELDS, SHARE_UNIT, RecordRows
 from chakram.results.statistics import (
     PortStatistics,
+    QueuePairStatistics,
     columns_of,
     counters_of,
     row_of,
+    row_reader,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import AgentPlan
     from chakram.replay.endpoint import Endpoint
-    from chakram.results.statistics import QueuePairStatistics
     from chakram.roce.queue_pair import QueuePair
 
 __all__ = ["Sampler", "port_values", "queue_pair_owners", "queue_pair_row"]
@@ -33,7 +34,8 @@ ROWS_PER_BIN_LENGTH = 50_000
 """After so many rows bins are twice as long."""
 
 _COLUMNS = columns_of(PortStatistics)
-_INVALID = tuple(name for name in _COLUMNS if name.startswith("invalid_"))
+_invalid = itemgetter(*(name for name in _COLUMNS if name.startswith("invalid_")))
+_behind_number = itemgetter(*PORT_FIELDS[2:])
 _disturbances = attrgetter(
     *(
         counter.name
@@ -41,6 +43,18 @@ _disturbances = attrgetter(
         if counter.metric == "chakram_injected_disturbances_total"
     )
 )
+
+
+_pair_columns = row_reader(QueuePairStatistics)
+_signature = attrgetter(
+    "requester.packets_sent",
+    "responder.packets_received",
+    "requester.acks_received",
+    "requester.cnps_received",
+    "requester.naks_received",
+    "requester.timeouts",
+)
+"""What changes whenever something happens to a queue pair."""
 
 
 class _Pair:
@@ -52,17 +66,7 @@ class _Pair:
         self.pair = pair
         self.rank = rank
         self.peer = peer
-        self.seen = (0, 0, 0, 0)
-
-    def signature(self) -> tuple[int, int, int, int]:
-        """Return what changes whenever something happens to the queue pair."""
-        requester, responder = self.pair.requester, self.pair.responder
-        return (
-            requester.packets_sent,
-            requester.acks_received + requester.cnps_received + requester.naks_received,
-            responder.packets_received,
-            requester.timeouts,
-        )
+        self.seen = (0,) * 6
 
 
 class Sampler:
@@ -148,13 +152,16 @@ class Sampler:
 
     def _sample_pair(self, entry: _Pair, now_ns: int) -> bool:
         """Add a row if something has happened since the last one."""
-        signature = entry.signature()
+        signature = _signature(entry.pair)
         if signature == entry.seen:
             return False
         entry.seen = signature
+        pair = entry.pair
         self.rows.queue_pairs.extend(
-            queue_pair_row(
-                now_ns, entry.rank, entry.peer, entry.pair.qpn, entry.pair.statistics()
+            (
+                *(now_ns, entry.rank, entry.peer, pair.qpn),
+                *_congestion_values(*pair.congestion()),
+                *_pair_columns(pair),
             )
         )
         return True
@@ -169,11 +176,12 @@ def port_values(counters: PortStatistics, **known: int) -> tuple[int, ...]:
     """
     values = dict(zip(_COLUMNS, row_of(counters), strict=True))
     values.update(
-        invalid_packets=sum(values[name] for name in _INVALID),
+        invalid_packets=sum(_invalid(values)),
         injected_disturbances=sum(_disturbances(counters)),
     )
     values.update(known)
-    return tuple(values[name] for name in PORT_FIELDS[2:])
+    row: tuple[int, ...] = _behind_number(values)
+    return row
 
 
 def queue_pair_owners(plan: AgentPlan) -> dict[tuple[int, int], tuple[int, int]]:
@@ -190,14 +198,18 @@ def queue_pair_row(
     time_ns: int, rank: int, peer: int, qpn: int, counters: QueuePairStatistics
 ) -> tuple[int, ...]:
     """Return the values of ``QUEUE_PAIR_FIELDS``."""
-    alpha = counters.alpha
     return (
-        time_ns,
-        rank,
-        peer,
-        qpn,
-        counters.rate_bps or 0,
-        counters.target_bps or 0,
-        -1 if alpha is None else round(alpha * SHARE_UNIT),
+        *(time_ns, rank, peer, qpn),
+        *_congestion_values(counters.rate_bps, counters.target_bps, counters.alpha),
         *row_of(counters),
+    )
+
+
+def _congestion_values(
+    rate_bps: int | None, target_bps: int | None, alpha: float | None
+) -> tuple[int, int, int]:
+    return (
+        rate_bps or 0,
+        target_bps or 0,
+        -1 if alpha is None else round(alpha * SHARE_UNIT),
     )

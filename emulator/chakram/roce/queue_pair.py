@@ -266,15 +266,24 @@ class QueuePair:
 
     def statistics(self) -> QueuePairStatistics:
         """Return the counters as they are now."""
-        control = self._congestion_control
-        rate_bps = control.rate_bps
+        rate_bps, target_bps, alpha = self.congestion()
         return gather(
             QueuePairStatistics,
             {"requester": self.requester, "responder": self.responder},
-            rate_bps=rate_bps if rate_bps > 0 else None,
-            target_bps=getattr(control, "target_bps", None),
-            alpha=getattr(control, "alpha", None),
+            rate_bps=rate_bps,
+            target_bps=target_bps,
+            alpha=alpha,
             failure=self.responder.failure,
+        )
+
+    def congestion(self) -> tuple[int | None, int | None, float | None]:
+        """Return the rate, the target and alpha of ``QueuePairStatistics``."""
+        control = self._congestion_control
+        rate_bps = control.rate_bps
+        return (
+            rate_bps if rate_bps > 0 else None,
+            getattr(control, "target_bps", None),
+            getattr(control, "alpha", None),
         )
 
     def unacknowledged_bytes(self) -> int:

@@ -392,6 +392,10 @@ class Port:
                 ]
         return rows
 
+    def received_so_far(self) -> int:
+        """Return the bytes of all classes that have come."""
+        return sum(self.received_bytes)
+
     def counted(self, now_ns: int) -> dict[str, list[int]]:
         """Return the counters, by what they count, each by class."""
         return {

@@ -143,12 +143,11 @@ class FabricSampler(Sampler):
 
     def _values_of_port(self, at: int, counters: PortStatistics) -> tuple[int, ...]:
         host = self._hosts[at]
-        counted = host.counted(self._now_ns)
         return port_values(
             counters,
             shard=0,
-            rx_bytes=sum(counted["received_bytes"]),
+            rx_bytes=host.received_so_far(),
             socket_drops=0,
             send_retries=0,
-            paused_ns=counted["paused_ns"][host.class_of(self._dscp)],
+            paused_ns=host.paused_so_far(host.class_of(self._dscp), self._now_ns),
         )
