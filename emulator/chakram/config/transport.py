@@ -212,7 +212,7 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
             _reordering_by_name,
             json_schema_input_type=Reordering | Literal["reject", "accept"],
         ),
-    ] = Reordering()
+    ] = Reordering.unsaid()
     """What receivers do with packets that arrive out of order: reject drops them and
     has the sender go back, accept keeps those that are in a window."""
     verify: Literal["full", "sample", "off"] | None = Field(
