@@ -65,6 +65,7 @@ def fabric_model(
         ports_bps=tuple(topology.host_link(host).rate_bps for host in hosts),
         hops=hops,
         overhead_bytes=overhead_bytes,
+        cuts_through=topology.cuts_through,
     )
 
 
@@ -100,4 +101,5 @@ def _hop(
         together_bps=sum(limited) if is_limited else None,
         delay_ns=min(link.delay_ns for link in links),
         ahead_ns=ahead_ns,
+        slowest_bps=min(limited) if is_limited else None,
     )

@@ -7,7 +7,7 @@ what is wrong with one that somebody else has made.
 
 Every link is full duplex: ``rate_bps`` holds in each direction, and each direction has
 a queue of its own at the port where packets leave.  A packet is stored and forwarded
-at every switch.
+at every switch that does not cut through.
 
 The links of a lab are virtual: a kernel's token buckets hold their rates.  What was
 sent at once stays together, is queued or dropped as one, and leaves when its time
@@ -138,6 +138,8 @@ class Topology:
         hosts: Names of the hosts, in the order in which ranks are placed on them.
         switches: Names of the switches.
         links: All links; a host has exactly one, to a switch.
+        cuts_through: Whether switches pass a packet on before it is there whole, where
+            they can; what packets take at least follows from it.
         is_shaped: Whether token buckets hold the rates of links, as in labs.
     """
 
@@ -145,6 +147,7 @@ class Topology:
     switches: tuple[str, ...]
     links: tuple[Link, ...]
     is_shaped: bool = False
+    cuts_through: bool = False
     _links_of: dict[str, tuple[Link, ...]] = field(
         init=False, repr=False, compare=False
     )

@@ -23,6 +23,7 @@ class Hop(NamedTuple):
         delay_ns: Propagation of the shortest.
         ahead_ns: What a port may be ahead of its rate by, as time; 0: it is a wire,
             which packets have left when their last bit has.
+        slowest_bps: Rate of the slowest of them; None: unlimited, or as the fastest.
     """
 
     line: int
@@ -30,6 +31,7 @@ class Hop(NamedTuple):
     together_bps: int | None
     delay_ns: int
     ahead_ns: float = 0.0
+    slowest_bps: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class FabricModel:
         local_bps: Rates of messages that stay within a host, 0: no time; by source and
             destination.
         overhead_bytes: What each packet has beside its payload.
+        cuts_through: Whether switches pass packets on before they are there whole, to a
+            link that is no faster than the one they come by.
     """
 
     port_of: Mapping[int, int]
@@ -50,3 +54,4 @@ class FabricModel:
     hops: Callable[[int, int], tuple[Hop, ...]]
     local_bps: Mapping[tuple[int, int], int] = field(default_factory=dict)
     overhead_bytes: int = PACKET_OVERHEAD_BYTES
+    cuts_through: bool = False

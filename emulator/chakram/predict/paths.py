@@ -22,7 +22,7 @@ from chakram.plan.wire_cost import (
 )
 
 if TYPE_CHECKING:
-    from chakram.predict.network_model import FabricModel
+    from chakram.predict.network_model import FabricModel, Hop
 
 __all__ = ["Message", "Path", "Paths", "Route"]
 
@@ -32,12 +32,13 @@ _BIT_NS = 8e9  # bits in a byte x nanoseconds in a second
 class Route(NamedTuple):
     """What messages of one path take on it; those of equal routes take the same.
 
-    ``rates`` are by hop that of the fastest link, that of all together, the delay, and
-    what a port may be ahead of its rate by;
+    ``rates`` are by hop that of the fastest link, that of all together, the delay, what
+    a port may be ahead of its rate by, and whether a packet may leave by the next hop
+    while it comes by this one;
     ``local_bps`` is that of a path within a host, where no packets are.
     """
 
-    rates: tuple[tuple[int | None, int | None, int, float], ...] = ()
+    rates: tuple[tuple[int | None, int | None, int, float, bool], ...] = ()
     local_bps: int | None = None
 
 
@@ -116,18 +117,30 @@ class Paths:
         hops = fabric.hops(src, dst)
         ack_bytes = fabric.overhead_bytes + AETH_BYTES
         return Path(
-            Route(
-                tuple(
-                    (hop.rate_bps, hop.together_bps, hop.delay_ns, hop.ahead_ns)
-                    for hop in hops
-                )
-            ),
+            self._route(hops),
             tuple(self._line(hop.line) for hop in hops),
             sum(
-                hop.delay_ns
-                + (0.0 if hop.ahead_ns else ack_bytes * _byte_ns(hop.rate_bps))
-                for hop in fabric.hops(dst, src)
+                delay_ns
+                + (0.0 if ahead_ns or is_cut else ack_bytes * _byte_ns(rate_bps))
+                for rate_bps, _, delay_ns, ahead_ns, is_cut in self._route(
+                    fabric.hops(dst, src)
+                ).rates
             ),
+        )
+
+    def _route(self, hops: tuple[Hop, ...]) -> Route:
+        cuts = self._fabric.cuts_through
+        return Route(
+            tuple(
+                (
+                    hop.rate_bps,
+                    hop.together_bps,
+                    hop.delay_ns,
+                    hop.ahead_ns,
+                    cuts and after is not None and _passes(hop, after),
+                )
+                for hop, after in zip(hops, (*hops[1:], None), strict=True)
+            )
         )
 
     def _line(self, key: object) -> int:
@@ -163,21 +176,27 @@ class Paths:
             # Where it is cut nobody asks: no packet is shorter.
             first = last = overhead_bytes
         heads_ns, before_ns = [], 0.0
-        for rate_bps, _, delay_ns, ahead_ns in route.rates:
+        for rate_bps, _, delay_ns, ahead_ns, is_cut in route.rates:
             heads_ns.append(before_ns)
             before_ns += delay_ns
-            if not ahead_ns:
+            if not ahead_ns and not is_cut:
                 before_ns += first * _byte_ns(rate_bps)
-        tails_ns, behind_ns = [], 0.0
-        for rate_bps, _, delay_ns, ahead_ns in reversed(route.rates):
+        tails_ns, behind_ns, next_ns = [], 0.0, 0.0
+        for rate_bps, _, delay_ns, ahead_ns, is_cut in reversed(route.rates):
+            if is_cut:
+                # What the next hop does with the last packet begins with its head.
+                behind_ns -= min(next_ns, last * _byte_ns(rate_bps))
             behind_ns += delay_ns
+            next_ns = last * _byte_ns(rate_bps)
             # What is ahead at the end of a line's work need not be waited for.
             tails_ns.append(behind_ns - ahead_ns)
             if not ahead_ns:
                 behind_ns += last * _byte_ns(rate_bps)
         tails_ns.reverse()
-        works_ns = [whole * _byte_ns(together) for _, together, _, _ in route.rates]
-        if self._is_whole and not any(ahead_ns for *_, ahead_ns in route.rates):
+        works_ns = [whole * _byte_ns(together) for _, together, *_ in route.rates]
+        if self._is_whole and not any(
+            ahead_ns or is_cut for *_, ahead_ns, is_cut in route.rates
+        ):
             alone_ns = _through_ns(route, first, middle, last, packets)
         else:
             part = self._wire_bytes(size_bytes // self._parts)
@@ -185,7 +204,7 @@ class Paths:
                 before_ns,  # nothing is there before it has come
                 *(
                     head_ns + max(work_ns, part * _byte_ns(rate_bps)) + tail_ns
-                    for head_ns, work_ns, tail_ns, (rate_bps, _, _, _) in zip(
+                    for head_ns, work_ns, tail_ns, (rate_bps, *_) in zip(
                         heads_ns, works_ns, tails_ns, route.rates, strict=True
                     )
                 ),
@@ -199,6 +218,17 @@ class Paths:
             verb=self._verb,
             overhead_bytes=self._fabric.overhead_bytes,
         )
+
+
+def _passes(hop: Hop, after: Hop) -> bool:
+    """Tell whether a switch may cut through from a link of one hop to one of the next.
+
+    Links of a hop may differ: it may if any two let it.
+    """
+    slowest_bps = after.slowest_bps or after.rate_bps
+    if slowest_bps is None:
+        return False
+    return hop.rate_bps is None or slowest_bps <= hop.rate_bps
 
 
 def _byte_ns(rate_bps: int | None) -> float:
@@ -229,4 +259,4 @@ def _through_ns(
             )
             for packet in turns
         }
-    return at[packets] + sum(delay_ns for _, _, delay_ns, _ in route.rates)
+    return at[packets] + sum(delay_ns for _, _, delay_ns, *_ in route.rates)

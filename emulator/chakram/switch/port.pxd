@@ -26,7 +26,7 @@ cdef class Port:
     cdef readonly long long queued_bytes
     cdef Packets packets
     cdef bint nearest
-    cdef bint cuts_through
+    cdef readonly bint cuts_through
     cdef long long cell_bytes
     cdef int class_of_dscp[64]
     cdef long long rest

@@ -331,6 +331,7 @@ class Profile:
         buffer_bytes: Memory of a switch; not of ``fifo``.
         mark_at: Where packets are marked; None: where switches like that do.
         balancing: How they choose among equal-cost next hops.
+        cut_through: Whether packets may begin to leave before they are there whole.
         quanta: Of a pause, in 512 bit times; not of ``ns3``.
         watchdog: Of every port of ``sonic``, or None.
         mtu: Bytes of the largest packet, for headroom.
@@ -340,6 +341,7 @@ class Profile:
     buffer_bytes: int = 32 * _MIB
     mark_at: Literal["enqueue", "dequeue"] | None = None
     balancing: Balancing = "hash"
+    cut_through: bool = False
     quanta: int = 65_535
     watchdog: WatchdogSettings | None = None
     mtu: int = 9216
@@ -383,7 +385,7 @@ class Profile:
             )
         else:
             settings = fifo(ends, queue_bytes=queue_bytes, wred=wred)
-        return replace(settings, balancing=self.balancing)
+        return replace(settings, balancing=self.balancing, cut_through=self.cut_through)
 
     def host(self, *, queue_bytes: int | None) -> SwitchSettings:
         """Return the settings of a host on such switches.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -291,7 +292,10 @@ class ExternalFabric(FabricKind):
         if self.topology is None:
             return None
         topology = self.topology.to_topology(self.links, self.port_names())
-        return with_given_queues(topology, self.links)
+        return replace(
+            with_given_queues(topology, self.links),
+            cuts_through=self.switches is not None and self.switches.cuts_through,
+        )
 
     @property
     def simulated_switches(self) -> SwitchesSettings | None:

@@ -168,7 +168,11 @@ class NamespaceFabric(LocalFabric):
         # Nothing marks in a kernel, and none is that fast: other switches are meant.
         is_other = self.switch != "kernel" or self.switches is not None or self.may_mark
         is_lab = all((link.rate_bps or 0) <= _LAB_LIMIT_BPS for link in topology.links)
-        return replace(topology, is_shaped=is_lab and not is_other)
+        return replace(
+            topology,
+            is_shaped=is_lab and not is_other,
+            cuts_through=self.switches is not None and self.switches.cuts_through,
+        )
 
     def host_names(self, nports: int) -> Sequence[str]:
         """Return the server of every port."""

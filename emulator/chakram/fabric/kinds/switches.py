@@ -49,6 +49,9 @@ class SwitchesSettings(Model):
     balancing: Balancing = "hash"
     """How they choose among equal-cost next hops: by a hash of the flow, at random or
     in turn for every packet, or the one with the shortest queue."""
+    latency: Literal["store_and_forward", "cut_through"] = "store_and_forward"
+    """When a packet begins to leave: once all of it is there, or, where its egress is
+    idle and no faster than its ingress, as soon as it begins to come."""
 
     quanta: Whole = Field(default=65_535, ge=1, le=65_535)
     """Of sonic: how long a pause lasts that is not refreshed, in 512 bit times of the
@@ -57,6 +60,11 @@ class SwitchesSettings(Model):
         default=None, examples=[{"detection": "200ms", "action": "drop"}]
     )
     """Of sonic: what ends storms of pauses; without it nothing does."""
+
+    @property
+    def cuts_through(self) -> bool:
+        """Whether packets may begin to leave before they are there whole."""
+        return self.latency == "cut_through"
 
     def check(self) -> list[Mistake]:
         """Refuse what its profile does not have."""
@@ -79,6 +87,7 @@ class SwitchesSettings(Model):
             buffer_bytes=self.buffer_bytes,
             mark_at=self.mark_at,
             balancing=self.balancing,
+            cut_through=self.cuts_through,
             quanta=self.quanta,
             watchdog=None
             if self.watchdog is None

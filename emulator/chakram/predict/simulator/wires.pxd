@@ -14,6 +14,8 @@ cdef int _EGRESS
 cdef int _FATE
 cdef int _NEXT
 cdef int _TIME
+cdef int _ENTERED
+cdef int _WIRE_NS
 cdef long long _LAST_NS
 cdef long long _YEAR_NS
 cdef int _ARRIVE
@@ -24,6 +26,7 @@ cdef int _KIND_BITS
 cdef int _HEAD
 cdef int _TAIL
 cdef int _WAITS
+cdef int _CUTS
 cdef int _LINK_FIELDS
 
 
@@ -48,7 +51,7 @@ cdef class Wires:
     cdef _happen(self, int kind, Py_ssize_t index)
     @cython.locals(
         packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
-        port=Port, peer=int, outcome=int,
+        port=Port, peer=int, outcome=int, last_ns="long long",
     )
     cdef _arrive(self, Py_ssize_t number)
     @cython.locals(port=Port)

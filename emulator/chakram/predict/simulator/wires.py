@@ -6,7 +6,8 @@ Packets wait in the queues of the switch model, those of hosts included, cross a
 one after the other, and arrive one propagation delay after their last bit left.  Every
 link has at most two events under way: the arrival of the first packet on it, and the
 time when its wire is free and something waits.  What lies on a link is a list through
-the packets themselves.
+the packets themselves.  At a switch that cuts through, a packet arrives when its first
+bit does if it may leave at once, else when its last bit does.
 
 Whose time that is, and what the hosts are, is up to who makes something of it.
 """
@@ -20,7 +21,7 @@ from chakram.errors import RunFailed
 from chakram.predict.simulator.events import Events
 from chakram.roce.constants import NEVER
 from chakram.switch.outcomes import DELIVERED, QUEUED
-from chakram.switch.packets import EGRESS, FATE, NEXT, TIME
+from chakram.switch.packets import EGRESS, ENTERED, FATE, NEXT, TIME, WIRE_NS
 from chakram.units import LAST_INSTANT_NS
 
 if TYPE_CHECKING:
@@ -42,12 +43,15 @@ FIRST_OWN_KIND = 4
 _NEVER = NEVER
 _QUEUED, _DELIVERED = QUEUED, DELIVERED
 _EGRESS, _FATE, _NEXT, _TIME = EGRESS, FATE, NEXT, TIME
+_ENTERED, _WIRE_NS = ENTERED, WIRE_NS
 _LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
 _KIND_BITS = KIND_BITS
-# Of a link: first and last packet on it, and whether an event of each kind is due.
-_HEAD, _TAIL, _WAITS, _LINK_FIELDS = 0, 1, 2, 4
+# Of a link: first and last packet on it, whether its port is to be come back to, and
+# whether the switch at its end cuts through: packets on it know in ENTERED when their
+# last bit arrives.
+_HEAD, _TAIL, _WAITS, _CUTS, _LINK_FIELDS = 0, 1, 2, 3, 4
 
 
 def out_of_time() -> RunFailed:
@@ -102,6 +106,10 @@ class Wires:
         self._delays_ns = array("q", delays_ns)
         self._events = Events()
         self._links = array("q", [-1, -1, 0, 0] * len(delays_ns))
+        for number, port in enumerate(self._ports):
+            if port.peer >= 0:
+                peer = self._ports[port.peer]
+                self._links[number * _LINK_FIELDS + _CUTS] = peer.cuts_through
         # Pause frames under way.
         self._pauses: dict[int, tuple[int, int, int]] = {}
         # Whether anything but packets ever happens in the model.
@@ -149,12 +157,20 @@ class Wires:
         slot = self._links[at + _HEAD]
         if slot < 0 or packets.cells[slot + _TIME] != self.now_ns:
             return  # lost with the link
+        port = self._ports[number]
+        peer = port.peer
+        if self._links[at + _CUTS] and packets.cells[slot + _ENTERED] > self.now_ns:
+            last_ns = packets.cells[slot + _ENTERED]
+            if not self._model.cuts_through(peer, slot, self.now_ns):
+                packets.cells[slot + _TIME] = last_ns
+                self._events.add(last_ns, number << _KIND_BITS)
+                return
+            # It leaves while it comes: that time is not to count twice.
+            packets.cells[slot + _WIRE_NS] -= last_ns - self.now_ns
         after = packets.cells[slot + _NEXT]
         self._links[at + _HEAD] = after
         if after >= 0:
             self._events.add(packets.cells[after + _TIME], number << _KIND_BITS)
-        port = self._ports[number]
-        peer = port.peer
         outcome = self._model.receive(peer, slot, self.now_ns)
         if outcome == _QUEUED:
             self._kick(packets.cells[slot + _EGRESS])
@@ -194,6 +210,9 @@ class Wires:
             arrival_ns = self._model.sent_ns(number) + self._delays_ns[number]
             if arrival_ns > _LAST_NS:
                 raise out_of_time()
+            if self._links[at + _CUTS]:
+                packets.cells[slot + _ENTERED] = arrival_ns
+                arrival_ns = self.now_ns + self._delays_ns[number]
             packets.cells[slot + _TIME] = arrival_ns
             packets.cells[slot + _NEXT] = -1
             if self._links[at + _HEAD] < 0:

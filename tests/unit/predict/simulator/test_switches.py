@@ -263,6 +263,75 @@ def test_sprayed_packets_collapse_under_go_back_n_and_beat_the_hash_if_kept(
         assert rejected.end_ns > 3 * hashed.end_ns
 
 
+def received_ns(
+    size: int, *, uplink_bps: int, cut_through: bool, verb: str = "send"
+) -> int:
+    """Return when a message has crossed leaf, spine and leaf."""
+    topology = replace(
+        clos(2, 1, 1, LINE, uplink_bps, host_delay_ns=500, uplink_delay_ns=700),
+        cuts_through=cut_through,
+    )
+    world = world_group(2)
+    programs = [
+        program(0, world, [send(1, size)]),
+        program(1, world, [receive(0, size)]),
+    ]
+    transport = TransportPlan(
+        window_bytes=1 << 20, max_burst_packets=1, verb=verb, path_mtu=1024
+    )
+    result = simulated(
+        make_plan(programs, topology, transport=transport),
+        topology,
+        Profile(cut_through=cut_through),
+    )
+    (flow,) = flow_rows(result.records)
+    # Its time is accounted for: none of it counts twice.
+    assert flow.received_ns == flow.serialise_ns + flow.queue_ns + 2400 + (
+        flow.departed_ns
+    )
+    assert flow.queue_ns == 0
+    return flow.received_ns
+
+
+@pytest.mark.parametrize("packets", [1, 2, 50])
+@pytest.mark.parametrize(
+    ("uplink_bps", "stored", "cut"),
+    [
+        # Times of a packet on LINE beside those of the whole message on one link: at
+        # three switches, at none; and with faster uplinks at the first leaf, for its
+        # egress is faster, and twice on these.
+        (LINE, 3.0, 0.0),
+        (4 * LINE, 1.5, 1.0),
+    ],
+)
+def test_a_message_through_idle_switches_is_stored_only_where_the_egress_is_faster(
+    packets: int, uplink_bps: int, stored: float, cut: float
+) -> None:
+    size = packets * 1024
+    packet_ns = (1024 + 58) * 8e9 / LINE
+    last_ns = packet_ns + 4 * 8e9 / LINE  # with the immediate
+    alone_ns = (packets - 1) * packet_ns + last_ns + 2 * (500 + 700)
+    for cut_through, stores in ((False, stored), (True, cut)):
+        took_ns = received_ns(size, uplink_bps=uplink_bps, cut_through=cut_through)
+        # The last packet is the longest; times on wires are whole nanoseconds.
+        assert abs(took_ns - (alone_ns + stores * last_ns)) < 4
+
+
+def test_a_packet_that_finds_a_busy_egress_is_stored() -> None:
+    plan, topology = incast(7, queue_bytes=None)
+    ends = [
+        simulated(
+            plan,
+            replace(topology, cuts_through=cut_through),
+            Profile(cut_through=cut_through),
+        ).end_ns
+        for cut_through in (False, True)
+    ]
+    # The port is busy all the time but for the first packet and the last answer.
+    first_ns = (4096 + 58 + 16) * 8 * 10**9 // LINE
+    assert fair_ns(7) < ends[1] < ends[0] <= ends[1] + 2 * first_ns
+
+
 def test_a_sprayed_message_is_faster_than_any_one_of_its_paths() -> None:
     # Bounds are held against every simulation of a test, so against this one.
     topology = clos(2, 4, 1, LINE, LINE // 4, host_delay_ns=500, uplink_delay_ns=500)
