@@ -188,7 +188,7 @@ def test_an_interrupted_cell_ends_its_run(
                     threading.Event().wait(0.001)
                 raise KeyboardInterrupt
 
-            future.result = result  # type: ignore[method-assign]
+            future.result = result  # type: ignore[method-assign] # how waiting begins
             return future
 
     monkeypatch.setattr(api, "ThreadPoolExecutor", Interrupted)
