@@ -1,0 +1,258 @@
+"""``chakram export``: results and experiments as other programs read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import chakram
+from chakram.cli.options import (
+    ExperimentPath,
+    Json,
+    Overrides,
+    Runs,
+    print_json,
+    read_experiment,
+)
+from chakram.cli.progress import ProgressReporter
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from chakram.observe.run_results import RunResults
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="export",
+    help="Write results and experiments as other programs read them.",
+    no_args_is_help=True,
+)
+
+_Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|EXPERIMENT",
+        help="Run directory, or an experiment file, which is simulated first.",
+    ),
+]
+_Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
+
+def _results_of(
+    source: Path, overrides: list[str] | None, runs: Path | None, *, quiet: bool
+) -> RunResults:
+    """Return a run's results, or those of an experiment's simulation."""
+    from chakram.observe.run_results import open_run
+
+    if source.is_dir():
+        if overrides:
+            raise ConfigError(
+                f"--set {overrides[0]}", f"{source} is a run, and over", "leave it out"
+            )
+        return open_run(source)
+    settings, text = read_experiment(source, overrides)
+    from chakram.controller.request import RunRequest
+    from chakram.controller.virtual_time import simulate_experiment
+
+    with ProgressReporter(quiet=quiet) as progress:
+        request = RunRequest(
+            experiment=settings,
+            text=text,
+            runs_directory=runs or settings.runs,
+            progress=progress,
+        )
+        outcome = simulate_experiment(request)
+    if outcome.error is not None:
+        raise outcome.error
+    return open_run(outcome.directory)
+
+
+def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
+    """Refuse to write any of some files where one of them is there already."""
+    from chakram.chakra.write.new_file import refuse_existing
+
+    for name in names:
+        refuse_existing(out / name, force=force)
+
+
+def _write(
+    out: Path,
+    files: Mapping[str, bytes],
+    *,
+    force: bool,
+    as_json: bool,
+    notes: Sequence[str] = (),
+    also: Sequence[Path] = (),
+) -> None:
+    """Write files into a folder, and tell of them, and of those *also* written."""
+    from chakram.chakra.write.new_file import new_file
+
+    _refuse(out, files, force=force)
+    for name, data in files.items():
+        with new_file(out / name, force=force) as file:
+            file.write(data)
+    written = [*map(str, also), *(str(out / name) for name in files)]
+    if as_json:
+        print_json("exported", {"written": written, "notes": list(notes)})
+        return
+    for note in notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"wrote {', '.join(written)}")
+
+
+@app.command()
+def astra_sim(
+    experiment: ExperimentPath,
+    out: _Out = Path(),
+    overrides: Overrides = None,
+    force: _Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write the inputs of ASTRA-sim: workload, system, network, memory.
+
+    One iteration, for its analytical networks where they have such a topology, and for
+    ns-3.
+    """
+    settings, _ = read_experiment(experiment, overrides)
+    from chakram.chakra.read.groups import encode_group_file
+    from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
+    from chakram.controller.astra_sim_inputs import PREFIX, astra_sim_inputs
+
+    inputs = astra_sim_inputs(settings)
+    _refuse(out, inputs.files, force=force)
+    with new_trace_set(out, prefix=PREFIX, force=force) as new:
+        for name, records in inputs.traces():
+            with new.open(name) as file:
+                file.writelines(records)
+        if groups := inputs.workload.groups:
+            with new.open(GROUP_FILE) as file:
+                file.write(
+                    encode_group_file({str(n): ranks for ranks, n in groups.items()})
+                )
+        written = new.written()
+    _write(
+        out,
+        inputs.files,
+        force=force,
+        as_json=as_json,
+        notes=inputs.notes,
+        also=written,
+    )
+
+
+def _flow_times(results: RunResults) -> bytes:
+    """Write fct.txt: every message, as ns-3's RDMA model (HPCC's) writes it."""
+    from chakram.observe.exports import flow_times
+    from chakram.results.readers.ns3 import flow_times_text
+
+    return flow_times_text(flow_times(results)).encode()
+
+
+def _pauses(results: RunResults) -> bytes:
+    """Write pfc.txt: when ports were paused and went on, from samples of links."""
+    from chakram.observe.queue_exports import pause_events
+    from chakram.results.readers.ns3 import pauses_text
+
+    return pauses_text(pause_events(results)).encode()
+
+
+def _queue_lengths(results: RunResults) -> bytes:
+    """Write qlen.txt: the queues of switches at every sample of links."""
+    from chakram.observe.queue_exports import queue_lengths
+    from chakram.results.readers.ns3 import queue_lengths_text
+
+    return queue_lengths_text(queue_lengths(results)).encode()
+
+
+def _pairs(results: RunResults) -> bytes:
+    """Write p2p.csv: messages and bytes of every pair of ranks."""
+    from chakram.observe.exports import pairs_csv
+
+    return pairs_csv(results)
+
+
+def _links(results: RunResults) -> bytes:
+    """Write links.csv: what went through each direction of every link."""
+    from chakram.observe.exports import links_csv
+
+    return links_csv(results)
+
+
+def _add_file(file_name: str, content_of: Callable[[RunResults], bytes]) -> None:
+    """Add the verb that writes what is *content_of* a run as the one file it is for."""
+
+    def export(
+        source: _Source,
+        out: _Out = Path(),
+        runs: Runs = None,
+        overrides: Overrides = None,
+        force: _Force = False,
+        as_json: Json = False,
+    ) -> None:
+        results = _results_of(source, overrides, runs, quiet=as_json)
+        _write(out, {file_name: content_of(results)}, force=force, as_json=as_json)
+
+    app.command(file_name.partition(".")[0], help=content_of.__doc__)(export)
+
+
+_add_file("fct.txt", _flow_times)
+_add_file("pfc.txt", _pauses)
+_add_file("qlen.txt", _queue_lengths)
+_add_file("p2p.csv", _pairs)
+_add_file("links.csv", _links)
+
+
+@app.command()
+def nccl_tests(
+    source: _Source,
+    out: _Out = Path(),
+    runs: Runs = None,
+    overrides: Overrides = None,
+    force: _Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write the collectives of a run as nccl-tests 2.19 does with -J, a file a test."""
+    from chakram.observe.nccl_output import documents_of
+
+    results = _results_of(source, overrides, runs, quiet=as_json)
+    documents, notes = documents_of(results, version=chakram.__version__)
+    files = {
+        f"{name}.json": (json.dumps(document, indent=2) + "\n").encode()
+        for name, document in documents.items()
+    }
+    _write(out, files, force=force, as_json=as_json, notes=notes)
+
+
+_STEP = "--step"
+
+
+@app.command()
+def openmetrics(
+    source: _Source,
+    out: _Out = Path(),
+    step: Annotated[
+        str, typer.Option(_STEP, metavar="TIME", help="Time between two samples.")
+    ] = "10ms",
+    runs: Runs = None,
+    overrides: Overrides = None,
+    force: _Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write run.om: the metrics of a run with times, as promtool reads them."""
+    from chakram.observe.backfill import openmetrics as lines_of
+    from chakram.units import parse_time
+
+    step_ns = parse_time(step, where=_STEP)
+    if step_ns < 10**6 or step_ns % 10**6:
+        raise typer.BadParameter(
+            f"{_STEP} {step}: Prometheus knows whole milliseconds, 1ms at least"
+        )
+    results = _results_of(source, overrides, runs, quiet=as_json)
+    text = "".join(lines_of(results, step_ns=step_ns))
+    _write(out, {"run.om": text.encode()}, force=force, as_json=as_json)
