@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 
 from chakram import units
 from chakram.config.experiment import Experiment
-from chakram.config.schema import experiment_schema, schema_text
-from chakram.config.worlds import WORLDS, worlds_of
+from chakram.config.schema import WORLDS, experiment_schema, schema_text, worlds_of
 from chakram.fabric.kinds import KINDS
 from chakram.settings import quantities
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tools.generate_reference import PAGE, reference_text
 
-from chakram.config.schema import experiment_schema
-from chakram.config.worlds import RESTRICTED, WORLDS, worlds_of
+from chakram.config.schema import RESTRICTED, WORLDS, experiment_schema, worlds_of
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:

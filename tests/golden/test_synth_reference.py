@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
-from chakram.settings.descriptions import descriptions
+from chakram.config.schema import descriptions
 from chakram.synth.models import MODELS
 from chakram.synth.settings import KINDS, SIZE_DISTRIBUTIONS
 from chakram.synth.settings.base import ModelTrace, Routing

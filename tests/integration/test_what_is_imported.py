@@ -99,7 +99,7 @@ def test_a_command_looks_for_cycles_when_there_is_much() -> None:
 def test_what_checks_experiments_is_built_when_one_is_read() -> None:
     built = imported_by(
         "import sys, chakram.config.experiment\n"
-        "from chakram.settings.descriptions import sections\n"
+        "from chakram.config.schema import sections\n"
         "for name, section in sections().items():\n"
         "    if section.__pydantic_complete__:\n"
         "        sys.modules[f'built {name}'] = section\n"

@@ -1,4 +1,4 @@
-"""The JSON Schema of the experiment file, for editors.
+"""The JSON Schema of the experiment file: its keys, and the worlds in which they count.
 
 ``python -m chakram.config.schema`` prints it; ``configs/schema/experiment.schema.json``
 is what it printed last, and a test compares the two.
@@ -6,21 +6,89 @@ is what it printed last, and a test compares the two.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from chakram.config.experiment import Experiment
-from chakram.config.worlds import WORLDS, worlds_of
-from chakram.settings.descriptions import descriptions, sections
+from chakram.fabric.kinds import KINDS
+from chakram.fabric.kinds.kind import SIMULATE, KeyUse
+from chakram.settings.quantities import Model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
-    from chakram.settings.quantities import Model
+__all__ = [
+    "RESTRICTED",
+    "SIMULATE",
+    "WORLDS",
+    "descriptions",
+    "experiment_schema",
+    "schema_text",
+    "sections",
+    "worlds_of",
+]
+
+
+WORLDS = (SIMULATE, *KINDS)
+"""All worlds: ``simulate`` is ``chakram simulate``, and the bounds and simulated times
+beside those of a run; the others are runs by the kind of their fabric."""
+
+_RUNS = tuple(KINDS)
+
+_OF_ALL_KINDS: KeyUse = {
+    ("Experiment", "preflight"): _RUNS,
+    ("Preflight", ""): _RUNS,
+    ("Experiment", "predict"): _RUNS,
+    ("Experiment", "simulation"): (SIMULATE,),
+    ("Simulation", ""): (SIMULATE,),
+    ("Experiment", "metrics"): _RUNS,
+    ("Metrics", ""): _RUNS,
+    ("Experiment", "hang_timeout"): _RUNS,
+    ("Experiment", "stop_if"): _RUNS,
+    ("StopIf", ""): _RUNS,
+    # What only bytes on a wire have.
+    ("Transport", "dscp"): _RUNS,
+    ("Dscp", ""): _RUNS,
+    ("Transport", "icrc"): _RUNS,
+    ("Transport", "verify"): _RUNS,
+    ("Transport", "icrc_check"): _RUNS,
+}
+
+
+def _with_kinds() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return these with the keys of fabrics: each in its own world, and simulated."""
+    used: dict[tuple[str, str], set[str]] = {}
+    for name, kind in KINDS.items():
+        for place, worlds in {
+            (kind.__name__, ""): (SIMULATE, name),
+            **kind.key_use,
+        }.items():
+            used.setdefault(place, set()).update(worlds)
+    ordered = {
+        place: tuple(world for world in WORLDS if world in worlds)
+        for place, worlds in used.items()
+    }
+    return _OF_ALL_KINDS | ordered
+
+
+RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = _with_kinds()
+"""By section and key, of those that do nothing in some world; an empty key stands for
+all keys of the section that are not named."""
+
+
+def worlds_of(section: str, key: str) -> tuple[str, ...]:
+    """Return the worlds in which *key* of *section*, a class of models, is used."""
+    found = RESTRICTED.get((section, key))
+    return RESTRICTED.get((section, ""), WORLDS) if found is None else found
 
 
 class _Generator(GenerateJsonSchema):
@@ -65,6 +133,62 @@ def _describe(section: dict[str, Any], model: type[Model]) -> None:
         entries = section["properties"]
         key = model.model_fields[name].alias or name
         entries[key] = dict(sorted({**entries[key], "description": text}.items()))
+
+
+def sections() -> dict[str, type[Model]]:
+    """Return all sections that have been imported, by the names of their classes."""
+
+    def below(model: type[Model]) -> Iterator[type[Model]]:
+        for each in model.__subclasses__():
+            yield each
+            yield from below(each)
+
+    return {each.__name__: each for each in below(Model)}
+
+
+def descriptions(model: type[Model]) -> dict[str, str]:
+    """Return by Python name what the text below the fields of a section says of them.
+
+    Pydantic could do it (``use_attribute_docstrings``), and parses the source of every
+    section whenever a program starts.
+
+    A field that is declared anew is described anew.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if not issubclass(each, Model):
+            continue
+        for name, text in _texts(each):
+            found.pop(name, None)
+            if text:
+                found[name] = text
+    return {
+        name: said
+        for name, field in model.model_fields.items()
+        if (said := field.description or found.get(name))
+    }
+
+
+def _texts(model: type[Model]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the fields that a class declares itself."""
+    try:
+        declares = vars(model).get("described_by") or model
+        source = textwrap.dedent(inspect.getsource(declares))
+    except (OSError, TypeError):
+        return  # made at run time
+    (declared,) = ast.parse(source).body
+    if not isinstance(declared, ast.ClassDef):
+        return
+    for statement, after in zip(declared.body, [*declared.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(
+            statement.target, ast.Name
+        ):
+            text = ""
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = inspect.cleandoc(str(after.value.value))
+                if declares is not model:
+                    text = " ".join(text.split())
+            yield statement.target.id, text
 
 
 def schema_text() -> str:

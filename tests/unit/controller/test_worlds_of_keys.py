@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from chakram.config.experiment import parse_experiment
-from chakram.config.worlds import SIMULATE, worlds_of
+from chakram.config.schema import SIMULATE, worlds_of
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan
 from chakram.fabric.topology import Topology
