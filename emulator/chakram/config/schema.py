@@ -56,8 +56,6 @@ _OF_ALL_KINDS: KeyUse = {
     ("Experiment", "stop_if"): _RUNS,
     ("StopIf", ""): _RUNS,
     # What only bytes on a wire have.
-    ("Transport", "dscp"): _RUNS,
-    ("Dscp", ""): _RUNS,
     ("Transport", "icrc"): _RUNS,
     ("Transport", "verify"): _RUNS,
     ("Transport", "icrc_check"): _RUNS,

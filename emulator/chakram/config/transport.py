@@ -190,7 +190,8 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     """What decides about the rate of a queue pair: the name of a congestion control, or
     the name with its parameters; without it none. Plug-ins add more names."""
     dscp: Dscp = Dscp.unsaid()
-    """DSCP of packets by what they are."""
+    """DSCP of packets by what they are. Modelled switches that have traffic classes
+    take them from it."""
     class_of: tuple[ClassOf, ...] = Field(
         default=(),
         max_length=64,

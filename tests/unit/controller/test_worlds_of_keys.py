@@ -71,7 +71,6 @@ UNUSED = {
     ("Experiment", "hang_timeout"): {"hang_timeout": "100ms"},
     ("StopIf", "duration"): {"stop_if.duration": "1us"},
     ("NamespaceFabric", "capture"): {"fabric.capture": "[h0]"},
-    ("Transport", "dscp"): {"transport.dscp.data": "0"},
     ("Transport", "icrc"): {"transport.icrc": "off"},
 }
 
@@ -106,6 +105,14 @@ def test_a_key_that_simulations_use_changes_what_they_tell(
 ) -> None:
     assert SIMULATE in worlds_of(*place)
     assert simulated(**USED[place]) != usual
+
+
+@pytest.mark.parametrize("key", ["data", "ack"])
+def test_switches_with_classes_take_them_from_the_dscp(key: str) -> None:
+    assert SIMULATE in worlds_of("Dscp", key)
+    switches = {"fabric.switches.profile": "sonic"}
+    changed = simulated(**switches, **{f"transport.dscp.{key}": "0"})
+    assert changed != simulated(**switches)
 
 
 def test_processes_are_in_the_numbers_of_queue_pairs_and_change_no_path(
