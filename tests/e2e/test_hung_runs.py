@@ -55,8 +55,8 @@ def test_the_watchdog_names_who_waits_for_whom(tmp_path: Path, kind: str) -> Non
 def test_a_frozen_rank_is_named_by_its_peers(tmp_path: Path, state_root: Path) -> None:
     experiment = write_experiment(
         tmp_path,
-        [moe(4)],
-        star(4, rate="200Mbit"),
+        [moe(4) | {"size_scale": "1/16"}],
+        star(4, rate="20Mbit"),
         iterations={"warmup": 0, "measured": 1_000_000},
         agents={"shards": 2},
         transport=PATIENT,

@@ -77,6 +77,7 @@ def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
 ) -> None:
     # It computes for long enough for the holder to be killed before it ends.
     job = moe(4, attention="500ms") | {"compute": {"from": "trace"}}
+    job |= {"size_scale": "1/16"}
     experiment = write_experiment(
         tmp_path, [job], star(4), iterations={"warmup": 0, "measured": 2}
     )

@@ -10,8 +10,8 @@ from tests.planted import KINDS, check, clean, explained, planted
 
 pytestmark = pytest.mark.usefixtures("netns")
 
-SHORT = ("slow_compute", "contention", "pause")
-"""Those of every check; the others are done likewise."""
+SHORT = ("slow_compute", "pause")
+"""Those of every check; the others are done likewise, and simulated in every check."""
 
 
 @pytest.mark.parametrize(

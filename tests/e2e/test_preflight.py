@@ -53,7 +53,9 @@ def write(
 ) -> Path:
     """Write an experiment over the hosts that is quickly tested."""
     fabric = found.fabric(defaults=RATE) | sections
-    return write_experiment(folder, [moe(4)], fabric, preflight=preflight)
+    ranks = len(fabric["hosts"])
+    job = moe(ranks, dp=ranks // 2) | {"size_scale": "1/16"}
+    return write_experiment(folder, [job], fabric, preflight=preflight)
 
 
 @contextmanager
@@ -63,6 +65,10 @@ def command(*words: str, undo: tuple[str, ...]) -> Iterator[None]:
         yield
     finally:
         subprocess.run(undo, check=True, capture_output=True)
+
+
+TWO = [host_section(name) for name in ("h1", "h4")]
+"""Each host takes an agent, a data plane and seconds to test."""
 
 
 def slow(port: str) -> AbstractContextManager[None]:
@@ -178,13 +184,13 @@ def test_a_missing_host_is_named_and_the_others_are_tested(
 def test_a_run_that_requires_it_is_refused_with_the_finding(
     found: Hosts, tmp_path: Path
 ) -> None:
-    experiment = write(found, tmp_path)
+    experiment = write(found, tmp_path, hosts=TWO)
 
     with filtered(found, "h4", keep=ECN):
         refused = found.run(experiment)
 
     assert refused.code == PREFLIGHT_FAILED
-    assert "dscp: h4 -> all others: DSCP 26 arrives as 0" in refused.sentence
+    assert "dscp: h4 -> h1: DSCP 26 arrives as 0" in refused.sentence
     manifest = refused.results.manifest
     assert manifest.status == FAILED
     assert manifest.preflight["passed"] is False
@@ -193,13 +199,14 @@ def test_a_run_that_requires_it_is_refused_with_the_finding(
 def test_a_run_that_is_warned_goes_on_and_says_so_on_top(
     found: Hosts, tmp_path: Path
 ) -> None:
-    experiment = write(found, tmp_path, preflight=SHORT | {"action": "warn"})
+    preflight = SHORT | {"action": "warn"}
+    experiment = write(found, tmp_path, preflight=preflight, hosts=TWO)
 
     with filtered(found, "h4", keep=ECN):
         warned = found.run(experiment)
 
     assert warned.code == 0, warned.errors
-    assert "# !! preflight: dscp: h4 -> all others: DSCP 26 arrives" in warned.output
+    assert "# !! preflight: dscp: h4 -> h1: DSCP 26 arrives" in warned.output
     assert warned.results.manifest.status == COMPLETE
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # each runs pytest
 
 RULES = (
     *("__init__", "bound_check", "conftest", "documented"),
-    *("leaks", "support", "waiting"),
+    *("forked", "leaks", "support", "waiting"),
 )
 GRACE = "GRACE_S = 10.0"
 """What leaks use up whole."""

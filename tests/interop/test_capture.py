@@ -198,7 +198,7 @@ def _state_root() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=[*REQUESTS, "write ipv6"])
+@pytest.fixture(scope="module", params=["write", "send ipv6"])
 def captured(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
