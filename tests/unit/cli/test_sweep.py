@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +47,24 @@ repetitions: 2
 """
 
 
+def written(folder: Path) -> Path:
+    (folder / "base.yaml").write_text(EXPERIMENT)
+    (folder / "suite.yaml").write_text(SUITE)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "base.yaml").write_text(EXPERIMENT)
-    (tmp_path / "suite.yaml").write_text(SUITE)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process makes of the suite, all of it at once; not to be changed."""
+    with contextlib.chdir(written(tmp_path_factory.mktemp("whole"))):
+        assert main(["sweep", "suite.yaml"]) == 0
+        return Path("sweeps/sizes").absolute()
 
 
 def sweep(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
@@ -112,10 +126,10 @@ def test_every_cell_is_compared_with_its_baseline(
 
 
 def test_it_goes_on_where_it_was_cut(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep(capsys)
     made = folder / "sweeps/sizes"
+    shutil.copytree(whole, made)
     before = files(made)
     (made / "cells/0003-1.json").unlink()
     (made / "cells/0005-0.json").write_text("{")  # cut while it was written
@@ -133,9 +147,8 @@ def test_it_goes_on_where_it_was_cut(
 
 
 def test_shards_come_to_what_one_process_comes_to(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep(capsys, "--out", "whole")
     for index in (1, 2, 3):
         document = sweep(capsys, "--shard", f"{index}/3", "--out", f"part{index}")
         assert document["cells"] == []
@@ -146,16 +159,15 @@ def test_shards_come_to_what_one_process_comes_to(
     assert "5 of 16 results are missing" in capsys.readouterr().err
     merged = sweep(capsys, *parts, "--merge", "part2")
     assert merged["missing"] == 0
-    assert files(Path("all")) == files(Path("whole"))
+    assert files(Path("all")) == files(whole)
 
 
 @pytest.mark.slow
 def test_processes_come_to_what_one_comes_to(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep(capsys, "--out", "whole")
     sweep(capsys, "--out", "two", "--jobs", "2")
-    assert files(Path("two")) == files(Path("whole"))
+    assert files(Path("two")) == files(whole)
 
 
 def test_repetitions_are_interleaved_and_differ(
