@@ -12,6 +12,7 @@ import pytest
 
 import chakram
 from chakram.cli import main
+from chakram.observe.timeline import _us
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
@@ -185,3 +186,108 @@ def test_names_without_gz_are_plain_json(simulated: RunResults, tmp_path: Path) 
     path = tmp_path / "timeline.json"
     assert main(["timeline", str(simulated.path), "--out", str(path)]) == 0
     assert json.loads(path.read_text())["displayTimeUnit"] == "ns"
+
+
+REQUIRED = {
+    "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
+    "s": {"name", "cat", "pid", "tid", "ts", "id", "args"},
+    "f": {"name", "cat", "pid", "tid", "ts", "id", "bp"},
+    "C": {"name", "cat", "pid", "ts", "args"},
+    "M": {"name", "cat", "pid", "args"},
+}
+"""What the trace event format wants of each kind of event, and what readers use."""
+
+
+def test_events_have_what_the_format_wants_of_them(
+    events: list[dict[str, Any]],
+) -> None:
+    assert {event["ph"] for event in events} == set(REQUIRED)
+    for event in events:
+        required = REQUIRED[event["ph"]] | {"ph"}
+        assert set(event) - {"tid"} == required - {"tid"}, event
+        assert "tid" in event or "tid" not in required, event
+        assert all(
+            isinstance(event[key], str) and event[key] for key in ("name", "cat")
+        )
+        assert isinstance(event["pid"], int)
+        times = [event[key] for key in ("ts", "dur") if key in event]
+        assert all(isinstance(time, int | float) and time >= 0 for time in times), event
+    for event in of(events, "f"):
+        assert event["bp"] == "e"
+    for event in of(events, "C"):
+        assert list(event["args"]) == ["Gbit/s"]
+        assert isinstance(event["args"]["Gbit/s"], float)
+    assert {event["name"] for event in of(events, "M")} == {
+        "process_name", "process_sort_index", "thread_name",
+    }  # fmt: skip
+    for event in of(events, "M"):
+        (key,) = event["args"]
+        assert event["name"].endswith(key)
+        assert isinstance(event["args"][key], int if key == "sort_index" else str)
+
+
+def test_times_cut_to_ns_are_those_that_were_meant() -> None:
+    # 1001 / 1000 * 1000 is less than 1001.
+    for time_ns in (*range(5000), *range(10**13 + 1, 10**13 + 5000)):
+        assert int(_us(time_ns) * 1000.0) == time_ns
+
+
+BACK_TO_BACK = """\
+version: 1
+name: back-to-back
+jobs:
+  - name: j
+    trace:
+      synth: collectives
+      ranks: 4
+      streams: [{op: all_to_all, size: 64KiB, count: 4}]
+    compute: {from: none}
+collectives: {all_to_all: direct}
+iterations: {warmup: 0, measured: 2, sync: free}
+fabric:
+  kind: namespaces
+  switch: model
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 100Gbit, delay: 500ns}}
+"""
+
+
+def test_a_reader_binds_both_ends_of_arrows_to_slices_of_their_collective(
+    tmp_path: Path,
+) -> None:
+    """Read as Perfetto does: times cut to ns, events by time, then as they stand."""
+    experiment = tmp_path / "experiment.yaml"
+    experiment.write_text(BACK_TO_BACK)
+    simulated = chakram.simulate(experiment, runs=tmp_path / "runs")
+    path = tmp_path / "timeline.json"
+    assert main(["timeline", str(simulated.path), "--out", str(path)]) == 0
+    events = json.loads(path.read_text())["traceEvents"]
+
+    def cut(time_us: float) -> int:
+        return int(time_us * 1000.0)
+
+    flows = simulated.table("flows").to_pylist()
+    # On each thread what is open, with its end; what ended stays until another begins.
+    open_slices: dict[tuple[int, int], list[tuple[int, dict[str, Any]]]] = {}
+    bound: Counter[str] = Counter()
+    timed = [event for event in events if event["ph"] in ("X", "s", "f")]
+    for event in sorted(timed, key=lambda each: cut(each["ts"])):
+        thread = open_slices.setdefault((event["pid"], event["tid"]), [])
+        now = cut(event["ts"])
+        if event["ph"] == "X":
+            while thread and thread[-1][0] <= now:
+                thread.pop()
+            assert not thread, "slices of a thread overlap"
+            thread.append((now + cut(event["dur"]), event))
+            continue
+        end_ns, under = thread[-1]
+        flow = flows[event["id"] - 1]
+        args = under["args"]
+        assert (args["group"], args["k"], args["iteration"]) == (
+            flow["group"],
+            flow["k"],
+            flow["iteration"],
+        )
+        assert now <= end_ns + 1
+        bound[event["ph"]] += 1
+    assert bound == {"s": len(flows), "f": len(flows)}

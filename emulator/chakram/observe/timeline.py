@@ -30,6 +30,12 @@ __all__ = ["write_timeline"]
 _FIRST_STREAM = 1_000_000
 """Threads of process groups have lower numbers."""
 
+_LEAST_NS = 0.01
+"""More than the error of a time in us, and so little that nobody sees it.
+
+Readers cut times to whole ns: one that was a little less would begin before its end.
+"""
+
 _CHUNK = 20_000
 """Messages whose columns are turned into numbers of Python at once."""
 
@@ -87,7 +93,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
             "X",
             pid=number_of[record.job, record.rank],
             tid=0,
-            ts=start_ns / 1000,
+            ts=_us(start_ns),
             dur=max(0, data.undilated(record.end_ns) - start_ns) / 1000,
             name=f"iteration {record.iteration}",
             args={
@@ -111,6 +117,11 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
     )
     for (pid, tid), (_, text) in called.items():
         yield _event("M", pid=pid, tid=tid, name="thread_name", args={"name": text})
+    # An arrow is bound to the slice that is open when a reader comes to it, in order of
+    # time and then of the file: its head stands before slices that begin as it arrives,
+    # its tail behind those that begin as it leaves.
+    total = len(data.flows)
+    yield from _arrows(data, shares.places[total:], pids, tids, "f", counts)
     for at in range(len(shares)):
         counts["slices"] += 1
         own = {name: int(column[at]) for name, column in shares.columns.items()}
@@ -118,7 +129,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
             "X",
             pid=int(pids[at]),
             tid=int(tids[at]),
-            ts=own["start_ns"] / 1000,
+            ts=_us(own["start_ns"]),
             dur=(own["end_ns"] - own["start_ns"]) / 1000,
             name=str(names["collective"][own["collective"]]),
             args={
@@ -127,7 +138,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
             },
         )
     yield from _computations(data, number_of, counts)
-    yield from _arrows(data, shares, pids, tids, counts)
+    yield from _arrows(data, shares.places[:total], pids, tids, "s", counts)
     yield from _counters(data, counts)
 
 
@@ -153,7 +164,7 @@ def _computations(
             "X",
             pid=pid,
             tid=threads[pid, stream],
-            ts=data.undilated(start_ns) / 1000,
+            ts=_us(data.undilated(start_ns)),
             dur=(end_ns - start_ns) / data.dilation / 1000,
             name=name,
             args={"iteration": iteration},
@@ -194,42 +205,33 @@ def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
 
 
 def _arrows(
-    data: RunData,
-    shares: Shares,
-    pids: Any,
-    tids: Any,
-    counts: Counter[str],
+    data: RunData, places: Any, pids: Any, tids: Any, end: str, counts: Counter[str]
 ) -> Iterator[str]:
-    """Yield both ends of the arrow of every message, thousands at once."""
+    """Yield one end of the arrow of every message, ``s`` or ``f``, thousands at once.
+
+    *places* are of the slices of the ranks there: without one no arrow would be drawn.
+    """
     flows = data.flows
-    total = len(flows)
-    # Within the slices of both ranks, or no arrow would be drawn.
-    sent = flows["first_sent_ns"] / 1000
-    done = flows["last_acked_ns"] / 1000
-    columns = [
-        pids[shares.places[:total]],
-        tids[shares.places[:total]],
-        sent,
-        pids[shares.places[total:]],
-        tids[shares.places[total:]],
-        done,
-        flows["bytes"],
-        flows["step"],
-        flows["retransmitted"],
-    ]
-    for first in range(0, total, _CHUNK):
+    tail = end == "s"
+    time_ns = flows["first_sent_ns" if tail else "last_acked_ns"]
+    columns = [pids[places], tids[places], (time_ns + _LEAST_NS) / 1000]
+    columns += [flows[name] for name in ("bytes", "step", "retransmitted")]
+    for first in range(0, len(flows), _CHUNK):
         part = [column[first : first + _CHUNK].tolist() for column in columns]
         lines = []
         for number, row in enumerate(zip(*part, strict=True), first + 1):
-            pid, tid, start, to_pid, to_tid, end, size, step, again = row
-            lines.append(
-                f'{{"ph":"s","id":{number},"cat":"flow","name":"message","pid":{pid},'
-                f'"tid":{tid},"ts":{start:.3f},"args":{{"bytes":{size},"step":{step},'
-                f'"sent_again":{again}}}}},\n'
-                f'{{"ph":"f","bp":"e","id":{number},"cat":"flow","name":"message",'
-                f'"pid":{to_pid},"tid":{to_tid},"ts":{end:.3f}}}'
+            pid, tid, time_us, size, step, again = row
+            more = (
+                f',"args":{{"bytes":{size},"step":{step},"sent_again":{again}}}'
+                if tail
+                else ',"bp":"e"'
             )
-        counts["arrows"] += len(lines)
+            lines.append(
+                f'{{"ph":"{end}","id":{number},"cat":"flow","name":"message",'
+                f'"pid":{pid},"tid":{tid},"ts":{time_us:.5f}{more}}}'
+            )
+        if tail:
+            counts["arrows"] += len(lines)
         yield ",\n".join(lines)
 
 
@@ -257,7 +259,7 @@ def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
                     _event(
                         "C",
                         pid=0,
-                        ts=round(number * data.bin_ns) / 1000,
+                        ts=_us(round(number * data.bin_ns)),
                         name=name,
                         args={"Gbit/s": value},
                     )
@@ -305,5 +307,12 @@ def _links(data: RunData) -> dict[str, Any]:
     return {name: total[number] * 8 / data.bin_ns for name, number in numbers.items()}
 
 
+def _us(time_ns: float) -> float:
+    """Return a time in us that is that of the ns, cut to them again."""
+    return round((time_ns + _LEAST_NS) / 1000, 5)
+
+
 def _event(phase: str, **fields: object) -> str:
-    return json.dumps({"ph": phase, "cat": "run", **fields}, separators=(",", ":"))
+    return json.dumps(
+        {"ph": phase, "cat": "run", **fields}, separators=(",", ":"), allow_nan=False
+    )

@@ -419,3 +419,50 @@ def test_a_simulation_of_whole_messages_has_no_path(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="has no records of operations"):
         why_of(results)
+
+
+def degraded(port: str) -> LinkFault:
+    return LinkFault(
+        kind="degrade", port=number_of(port), at_ns=0, until_ns=LATE, rate_bps=LINE // 3
+    )
+
+
+def losing(port: str) -> LinkFault:
+    return LinkFault(
+        kind="loss", port=number_of(port), at_ns=0, until_ns=LATE, probability=0.02
+    )
+
+
+RANK, UPLINK, HOST = "rank 2, compute", "leaf0-spine1 up", "h6-leaf1 down"
+
+
+@pytest.mark.parametrize(
+    ("slow", "faults", "expected"),
+    [
+        (2, [losing("leaf0:up1")], {("slow compute", RANK), ("loss", UPLINK)}),
+        (
+            None,
+            [degraded("leaf1:h6"), losing("leaf0:up1")],
+            {("slow link", HOST), ("loss", UPLINK)},
+        ),
+        (
+            None,
+            [degraded("leaf1:h6"), degraded("leaf0:up1")],
+            {("slow link", HOST), ("slow link", UPLINK)},
+        ),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_causes_at_once_are_among_the_first_three(
+    tmp_path: Path,
+    slow: int | None,
+    faults: list[LinkFault],
+    expected: set[tuple[str, str]],
+    seed: int,
+) -> None:
+    transport = TransportPlan(
+        window_bytes=1 << 20, retransmit_timeout_ns=500_000, retry_limit=100
+    )
+    plan = ring(slow=slow, transport=transport)
+    why = explained(tmp_path, plan, *faults, seed=seed)
+    assert expected <= {(each.cause, each.place) for each in why.causes[:3]}
