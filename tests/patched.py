@@ -14,23 +14,27 @@ from tests.support import REPO_ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+GUIDES = REPO_ROOT / "docs" / "howto"
 PACKAGES = ("emulator/chakram", "agents/chakram_agent")
 _LIMIT_S = 100
 
 
 def patch_of(guide: str) -> str:
     """Return the only patch of a page of ``docs/howto``."""
-    text = (REPO_ROOT / "docs" / "howto" / guide).read_text("utf-8")
+    text = (GUIDES / guide).read_text("utf-8")
     (found,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(found)
 
 
-def patched_tree(guide: str, root: Path) -> Path:
-    """Copy the packages below *root*, apply the patch of a guide, return *root*."""
-    for package in PACKAGES:
+def patched_tree(guide: str, root: Path, *folders: str) -> Path:
+    """Copy the packages below *root*, apply the patch of a guide, return *root*.
+
+    Further *folders* of the project are copied, too.
+    """
+    for folder in (*PACKAGES, *folders):
         shutil.copytree(
-            REPO_ROOT / package,
-            root / package,
+            REPO_ROOT / folder,
+            root / folder,
             ignore=shutil.ignore_patterns("*.c"),
         )
     subprocess.run(

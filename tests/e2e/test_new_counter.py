@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
-import pytest
 
 from tests.patched import patch_of, patched_tree, python_of
 from tests.udp_ports import free_udp_ports
@@ -30,11 +29,13 @@ faults: {{packets: [{{action: duplicate, nth: 1, every: 5}}]}}
 runs: {runs}
 """
 
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the packages with the patch applied."""
-    return patched_tree(GUIDE, tmp_path_factory.mktemp("tree"))
+RUN_AND_TELL = """\
+import sys
+from chakram.cli import main
+from chakram.observe.reference import reference_page
+assert main(["run", sys.argv[1]]) == 0
+print(reference_page())
+"""
 
 
 def test_a_counter_is_a_declaration_an_attribute_and_the_place_that_counts() -> None:
@@ -44,16 +45,16 @@ def test_a_counter_is_a_declaration_an_attribute_and_the_place_that_counts() -> 
     assert of_catalogue == "emulator/chakram/results/statistics.py"
 
 
-def test_what_is_counted_is_a_column_and_a_metric(tree: Path, tmp_path: Path) -> None:
+def test_what_is_counted_is_a_column_and_a_metric(tmp_path: Path) -> None:
+    tree = patched_tree(GUIDE, tmp_path / "tree")
     experiment = tmp_path / "experiment.yaml"
     runs = tmp_path / "runs"
     experiment.write_text(EXPERIMENT.format(udp_port=free_udp_ports(), runs=runs))
-    python_of(tree, tmp_path, "-m", "chakram", "run", str(experiment))
+    page = python_of(tree, tmp_path, "-c", RUN_AND_TELL, str(experiment))
 
     (table,) = runs.glob("*/queue_pairs.parquet")
     counted = pq.read_table(table, columns=["qpn", "repeats_rx"]).to_pydict()
     last = dict(zip(counted["qpn"], counted["repeats_rx"], strict=True))
     assert sum(last.values()) > 0
     assert pq.read_schema(table).names[-1] == "repeats_rx"
-    page = python_of(tree, tmp_path, "-m", "chakram.observe.reference")
     assert "chakram_repeats_total" in page

@@ -32,13 +32,16 @@ fabric: {{kind: loopback, rate: 100Mbit, udp_port: {udp_port}}}
 runs: {runs}
 """
 
-WAITS = """\
+RUN_AND_WAIT = """\
+import sys
+from chakram.cli import main
 from chakram.plan.transport import TransportPlan
 from chakram.roce.backoff import Backoff
 
 settings = TransportPlan(adaptive_low_ns=1000, adaptive_tries=1, adaptive_ranges=2)
 waits = Backoff(settings, seed=1)
-print([waits.timeout_ns(retries) // 1000 for retries in range(6)])
+assert main(["run", sys.argv[1]]) == 0
+print("waits:", [waits.timeout_ns(retries) // 1000 for retries in range(6)])
 """
 
 
@@ -73,17 +76,18 @@ def test_a_setting_is_a_declaration_and_what_acts_on_it() -> None:
 
 def test_the_message_has_it(tree: Path) -> None:
     proto = (tree / "emulator/chakram/control/chakram.proto").read_text()
-    assert "  uint32 adaptive_ranges = 23;\n}" in proto
+    (number,) = re.findall(r'Knob\((\d+), key="adaptive', patch_of(GUIDE))
+    assert f"  uint32 adaptive_ranges = {number};\n}}" in proto
 
 
-def test_what_is_written_reaches_agents(tree: Path, tmp_path: Path) -> None:
-    python_of(tree, tmp_path, "-m", "chakram", "run", str(experiment(tmp_path, 3)))
+def test_what_is_written_reaches_agents_and_queue_pairs_act_on_it(
+    tree: Path, tmp_path: Path
+) -> None:
+    path = str(experiment(tmp_path, 3))
+    said = python_of(tree, tmp_path, "-c", RUN_AND_WAIT, path)
     (run,) = (tmp_path / "runs").glob("*/plan.json")
     assert json.loads(run.read_text())["transport"]["adaptive_ranges"] == 3
-
-
-def test_queue_pairs_act_on_it(tree: Path, tmp_path: Path) -> None:
-    waits = json.loads(python_of(tree, tmp_path, "-c", WAITS))
+    waits = json.loads(said.partition("waits:")[2])
     # From low to twice that, then twice as high, and no further.
     assert waits[0] == 1
     assert all(2 <= wait < 4 for wait in waits[1:])

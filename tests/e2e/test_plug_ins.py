@@ -17,10 +17,9 @@ import pytest
 
 from tests.e2e.runs import moe, star, write_experiment
 from tests.integration.test_compiled_build import missing_compiler
+from tests.patched import patch_of, patched_tree
 from tests.plug_ins import EXAMPLES
 from tests.support import REPO_ROOT, require
-
-GUIDES = REPO_ROOT / "docs" / "howto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +122,21 @@ def notified(flows: dict[str, list[Any]]) -> int:
     return sum(flows["cnp"])
 
 
-def test_both_are_simulated(place: Place) -> None:
+@pytest.fixture(scope="module")
+def simulated(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Where both were simulated."""
+    place = Place(tmp_path_factory.mktemp("simulated"), (installed,))
     place.run("simulate", experiment(place.folder, AIMD))
-    flows = place.flows()
+    return place
+
+
+def test_both_are_simulated(simulated: Place) -> None:
+    flows = simulated.flows()
     assert "star(hubs=2)" in flows["algorithm"]
     assert notified(flows) > 10
     # A cut flow begins its next message at what it was cut to.
     assert 0 < min(rate for rate in flows["rate_at_start_bps"]) < 50_000_000
-    versions = place.manifest()["versions"]
+    versions = simulated.manifest()["versions"]
     assert (versions["chakram-aimd"], versions["chakram-star"]) == ("1.0", "1.0")
 
 
@@ -177,64 +183,36 @@ def test_who_has_it_not_is_told_what_there_is(tmp_path: Path) -> None:
     assert "there is no algorithm 'star' for all_reduce" in text
 
 
-def patch(guide: str) -> str:
-    text = (GUIDES / guide).read_text("utf-8")
-    (found,) = re.findall(r"^```diff\n(.*?)^```$", text, re.M | re.S)
-    return str(found)
-
-
-def tree_with(root: Path, guide: str, *folders: str) -> Path:
-    """Copy folders of the project to *root*, and apply the patch of a guide."""
-    for folder in ("emulator/chakram", "agents/chakram_agent", *folders):
-        shutil.copytree(
-            REPO_ROOT / folder,
-            root / folder,
-            ignore=shutil.ignore_patterns("*.c"),
-        )
-    subprocess.run(
-        ["git", "apply", "-"],
-        cwd=root,
-        input=patch(guide),
-        text=True,
-        check=True,
-        # The copy may lie in somebody's repository.
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)},
-    )
-    return root
-
-
 def sources(tree: Path) -> tuple[Path, ...]:
     return tree / "emulator", tree / "agents"
 
 
 def test_a_control_of_ours_is_one_module_and_its_declaration(
-    installed: Path, tmp_path: Path
+    installed: Path, simulated: Place, tmp_path: Path
 ) -> None:
-    text = patch("congestion-control.md")
+    text = patch_of("congestion-control.md")
     named = re.findall(r"^\+\+\+ b/(.*)$", text, re.M)
     folder = "emulator/chakram/roce/congestion"
     assert named == [f"{folder}/aimd.pxd", f"{folder}/aimd.py"]
-    tree = tree_with(tmp_path / "tree", "congestion-control.md")
+    tree = patched_tree("congestion-control.md", tmp_path / "tree")
     own = (tree / folder / "aimd.py").read_text("utf-8")
     example = (EXAMPLES / "aimd/chakram_aimd.py").read_text("utf-8")
     head = "# cython: annotation_typing=False, language_level=3\n"
     assert own == f"{head}{example}\n\nCONTROL = Aimd\n"
     # It stands in the schema, and does what it does as a plug-in.
     ours = Place(tmp_path / "ours", (*sources(tree), installed), "off")
-    plugged = Place(tmp_path / "plugged", (installed,), "off")
-    for each in (ours, plugged):
-        each.folder.mkdir()
-        each.run("simulate", experiment(each.folder, AIMD))
+    ours.folder.mkdir()
+    ours.run("simulate", experiment(ours.folder, AIMD))
     schema = json.loads(ours.python("-m", "chakram.config.schema"))
     assert schema["$defs"]["AimdSettings"]["properties"]["period"]["default"] == "50us"
-    assert ours.flows() == plugged.flows()
+    assert ours.flows() == simulated.flows()
     assert "chakram-aimd" not in ours.manifest()["versions"]
 
 
 @pytest.mark.soak  # runs the compiler
 def test_a_control_of_ours_is_compiled(installed: Path, tmp_path: Path) -> None:
     require("compiler", missing_compiler())
-    tree = tree_with(tmp_path / "tree", "congestion-control.md")
+    tree = patched_tree("congestion-control.md", tmp_path / "tree")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO_ROOT / name, tree / name)
     Place(tree, sources(tree)).python("setup.py", "-q", "build_ext", "--inplace")
@@ -249,13 +227,13 @@ def test_a_control_of_ours_is_compiled(installed: Path, tmp_path: Path) -> None:
 
 
 def test_an_algorithm_of_ours_is_one_module_and_its_rows(tmp_path: Path) -> None:
-    text = patch("algorithm.md")
+    text = patch_of("algorithm.md")
     module = "emulator/chakram/collectives/algorithms/star.py"
     named = re.findall(r"^\+\+\+ b/(.*)$", text, re.M)
     assert named == ["docs/reference/algorithms.md", module]
-    tree = tree_with(
-        tmp_path / "tree",
+    tree = patched_tree(
         "algorithm.md",
+        tmp_path / "tree",
         *("docs", "tests/unit/collectives", "configs"),
     )
     example = (EXAMPLES / "star/chakram_star.py").read_text("utf-8")
