@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
 RANKS = 8
-ATTEMPTS = 6
-"""Runs that are tried where others use the machine, too."""
+DILATIONS = (1, 8, 64)
+"""Where others use the machine, too, time is stretched: who is late by a millisecond
+is late by less of it."""
 SIX = REPO_ROOT / "tests/data/gloo_moe_6r.tar.xz"
 MOE = "pytorch_moe_gloo_8r/host_et_json.tar.gz"
 DLRM = "pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz"
@@ -172,7 +173,9 @@ def test_a_mixture_of_experts_sends_its_recorded_splits(
     assert all(rank.compute_ns > 0 for rank in results.ranks())
 
 
-@pytest.mark.parametrize("algorithm", ["direct", "pairwise"])
+@pytest.mark.parametrize(
+    "algorithm", ["direct", pytest.param("pairwise", marks=pytest.mark.soak)]
+)
 def test_a_simulated_mixture_of_experts_does_so_too(
     tmp_path: Path, chakram_data: Path, algorithm: str
 ) -> None:
@@ -241,20 +244,25 @@ def profiled_overlap_ns(rank: int) -> int:
     return found_ns
 
 
-def overlaps_ns(results: RunResults) -> dict[int, int]:
-    """Return by rank for how long it computed and communicated at once."""
+def overlaps_ns(results: RunResults) -> dict[int, float]:
+    """Return by rank for how long it computed and communicated at once, undilated."""
+    dilation = results.manifest.dilation
     return {
-        rank.rank: rank.communication_ns - rank.exposed_ns for rank in results.ranks()
+        rank.rank: (rank.communication_ns - rank.exposed_ns) / dilation
+        for rank in results.ranks()
     }
 
 
-def as_recorded(folder: Path, rate: str) -> Path:
+def as_recorded(folder: Path, rate: str, dilation: int = 1) -> Path:
     """Return the experiment in which six ranks compute as long as they did."""
     job = {"name": "job", "trace": {"path": str(SIX)}}
-    return write_experiment(folder, [job], star(6, rate=rate))
+    ports = star(6, rate=rate) | {"dilation": dilation}
+    return write_experiment(folder, [job], ports)
 
 
-@pytest.mark.parametrize("rate", ["10Mbit", "100Mbit"])
+@pytest.mark.parametrize(
+    "rate", ["100Mbit", pytest.param("10Mbit", marks=pytest.mark.soak)]
+)
 def test_two_simulated_expert_groups_compute_while_they_reduce(
     tmp_path: Path, rate: str
 ) -> None:
@@ -269,21 +277,24 @@ def test_two_simulated_expert_groups_compute_while_they_reduce(
 
 def test_two_expert_groups_compute_while_they_reduce(tmp_path: Path) -> None:
     profiled_ns = {rank: profiled_overlap_ns(rank) for rank in range(6)}
-    best_ns = dict.fromkeys(profiled_ns, 0)
-    for attempt in range(ATTEMPTS):
-        folder = tmp_path / str(attempt)
+    found = []
+    for dilation in DILATIONS:
+        folder = tmp_path / str(dilation)
         folder.mkdir()
-        results = completed(as_recorded(folder, "50Mbit")).results
+        results = completed(as_recorded(folder, "50Mbit", dilation)).results
         check_six_ranks(results)
-        for rank, overlap_ns in overlaps_ns(results).items():
-            # More would be what waited for the gradient.  Computation goes on while
-            # the gradient has yet to be taken up, so on few cores less may be; how
-            # much exactly the simulation above tells.
-            assert overlap_ns < 1.05 * profiled_ns[rank]
-            best_ns[rank] = max(best_ns[rank], overlap_ns)
-        if all(best_ns[rank] > 0.5 * profiled_ns[rank] for rank in profiled_ns):
+        shares = {
+            rank: overlap_ns / profiled_ns[rank]
+            for rank, overlap_ns in overlaps_ns(results).items()
+        }
+        # More would be what waited for the gradient.  Computation goes on while the
+        # gradient has yet to be taken up, so on few cores less may be; how much
+        # exactly the simulation above tells.
+        assert max(shares.values()) < 1.05
+        if min(shares.values()) > 0.5:
             return
-    pytest.fail(f"overlaps of {best_ns}, by the profile {profiled_ns}")
+        found.append(shares)
+    pytest.fail(f"shares of the overlap by the profile: {found}")
 
 
 def test_a_simulated_dlrm_sends_its_recorded_splits(
