@@ -23,7 +23,7 @@ from tests import bound_check
 from tests.documented import Place
 from tests.forked import forked_commands
 from tests.leaks import Belongings
-from tests.support import REPO_ROOT
+from tests.support import REPO_ROOT, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,11 +40,10 @@ FOLDERS = PURE | {"golden", "interop"} | TOUCHING_THE_SYSTEM | OFF_BY_DEFAULT
 without_data = pytest.StashKey[int]()
 LEFT_OUT = "tests without data"
 
-# How fast a law is checked is up to the machine.  What was looked at compiled is looked
-# at once more, with fewer examples, where plain modules are asked for.
+# How fast a law is checked is up to the machine.
 TIMELESS = hypothesis.settings(
     deadline=None,
-    max_examples=30 if os.environ.get("CHAKRAM_COMPILED") == "off" else 100,
+    max_examples=examples(100),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("dev", TIMELESS)
@@ -128,14 +127,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a worker whole files, and one of them all that needs the guest."""
+    """Give workers whole files, one from the front and the others from the back.
+
+    So what stands first, as runs in labs, is beside what stands last, as simulations,
+    and not beside its like.  All that needs the guest is one file in this.
+    """
     if config.getoption("dist") != "loadfile":
         return None
     from xdist import scheduler
 
+    config.option.loadscopereorder = False
     files: Any = scheduler.LoadFileScheduling(config, log)
-    file_of = files._split_scope
+    file_of, assign = files._split_scope, files._assign_work_unit
+
+    def from_both_ends(node: Any) -> None:
+        if node is not files.nodes[0]:
+            files.workqueue.move_to_end(next(reversed(files.workqueue)), last=False)
+        assign(node)
+
     files._split_scope = lambda item: GUEST if item.startswith(GUEST) else file_of(item)
+    files._assign_work_unit = from_both_ends
     return files
 
 

@@ -96,7 +96,7 @@ def outcomes(root: Path, *arguments: str, **environment: str) -> dict[str, str]:
     leaks = root / "tests/leaks.py"
     rules = leaks.read_text()
     assert rules.count(GRACE) == 1
-    leaks.write_text(rules.replace(GRACE, "GRACE_S = 1.0"))
+    leaks.write_text(rules.replace(GRACE, "GRACE_S = 0.5"))
     shutil.copy(REPO_ROOT / "pyproject.toml", root / "pyproject.toml")
     inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     done = subprocess.run(
@@ -135,7 +135,8 @@ def test_the_rules_hold(tmp_path: Path) -> None:
 
 
 def test_what_lacks_data_is_told_where_tests_share_cores(tmp_path: Path) -> None:
-    output = outcomes(tmp_path, "-n", "2", "tests/golden", "tests/unit")["output"]
+    shared = ("-n", "2", "--dist", "loadfile", "tests/golden", "tests/unit")
+    output = outcomes(tmp_path, *shared)["output"]
     assert "1 tests deselected: they read real traces and captures" in output
 
 
