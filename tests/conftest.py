@@ -8,6 +8,7 @@ is off by default.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -56,6 +57,10 @@ hypothesis.settings.register_profile(
     print_blob=True,
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# As the command itself does: modules and tests stay, and to look for cycles among them
+# took a good part of the time of all tests.
+gc.set_threshold(100_000)
 
 # What is printed must not depend on who watches: rich and typer look at these.
 for variable in (
@@ -113,9 +118,11 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let every simulation be held against its bounds."""
+    """Let every simulation be held against its bounds; look at no old garbage."""
     if session.items and not session.config.option.collectonly:
         bound_check.install()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -167,6 +174,14 @@ def pytest_terminal_summary(
             f"{count} tests deselected: they read real traces and captures, and "
             "CHAKRAM_DATA names no folder of them"
         )
+
+
+@pytest.fixture(scope="module")
+def frozen_again() -> Iterator[None]:
+    """Look at no old garbage after a module, either, whose tests want all looked at."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,8 @@ from tests.integration.test_agent_probes import probes as probe_plan
 from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S, Stopwatch, wait_until
 
+pytestmark = pytest.mark.usefixtures("frozen_again")
+
 ALLOW = ("127.0.0.0/8",)
 HOUR_NS = 3600 * 10**9
 
