@@ -14,6 +14,7 @@ nothing                   in every check, after the earlier fences of the page
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+import yaml
 
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from tests.support import REPO_ROOT
@@ -59,6 +62,7 @@ _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _WORDS = {"soak", "needs-traces", "generator-bound"}
 _FIRST_LINE = "# chakram run"
 _BANNER = "GENERATOR-BOUND"
+_SIMULATED = ("incast", "quickstart", "quickstart-small")
 _ATTEMPTS = 3
 _GRACE_S = 60.0
 """For a command that is told to end, and for labs to be taken down."""
@@ -193,6 +197,17 @@ class Place:
                 (place / "traces").mkdir()
                 for entry in (data / "traces/stage").iterdir():
                     (place / "traces" / entry.name).symlink_to(entry)
+
+    def send_less(self) -> Place:
+        """Let the experiments that pages simulate send little, else be as they are."""
+        for name in _SIMULATED:
+            path = self.folder / f"configs/{name}.yaml"
+            experiment = yaml.safe_load(path.read_text(encoding="utf-8"))
+            for job in experiment["jobs"]:
+                job["size_scale"] = "1/16"
+            path.unlink()
+            path.write_text(json.dumps(experiment), encoding="utf-8")
+        return self
 
     def run(self, chosen: Sequence[Fence], *, soak: bool, timeout_s: float) -> int:
         """Run the commands of fences, in order; return how many fences were run.

@@ -32,6 +32,14 @@ def require(feature: str, reason: str | None) -> None:
     pytest.skip(f"{feature}: {reason}")
 
 
+def examples(count: int) -> int:
+    """Return how many examples of a law to look at: fewer where plain modules run.
+
+    What is looked at compiled is looked at once more there, and takes much longer.
+    """
+    return count // 5 if os.environ.get("CHAKRAM_COMPILED") == "off" else count
+
+
 def missing_program(name: str) -> str | None:
     """Return why the program *name* cannot be run; None if it can."""
     return None if shutil.which(name) else f"the program {name} is not installed"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(sys.executable).parent
 EXPERIMENT = "quickstart-small"
-SHORT = ("--set", "iterations.measured=2")
+SHORT = ("--set", "iterations.warmup=0", "--set", "iterations.measured=1")
 
 NEEDS_MORE = ("chakram.testing", "chakram.pytest_plugin")
 """What needs `chakram[testing]`, or pytest."""
@@ -48,7 +48,7 @@ def main() -> None:
     run("chakram-agent", "--help", quiet=True)
     run("chakram", "doctor")
     run("chakram", "init", EXPERIMENT)
-    run("chakram", "simulate", f"{EXPERIMENT}.yaml", quiet=True)
+    run("chakram", "simulate", f"{EXPERIMENT}.yaml", *SHORT, quiet=True)
     run("chakram", "run", f"{EXPERIMENT}.yaml", *SHORT, "--lab", sys.argv[1])
 
 

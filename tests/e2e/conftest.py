@@ -42,11 +42,11 @@ def netns() -> None:
     require("netns", why_no_lab())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def found(
     tmp_path_factory: pytest.TempPathFactory, forked_chakram: Path
 ) -> Iterator[Hosts]:
-    """Yield hosts whose agents wait for a controller."""
+    """Yield hosts whose agents wait for a controller, one after the other."""
     with hosts(tmp_path_factory.mktemp("hosts"), forked_chakram) as made:
         yield made
 

@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Any
 from chakram.control.certificates import make_certificates
 from chakram.fabric.netns import run_in_namespace
 from tests.e2e.processes import TRAFFIC_ENDS_S, descendants
-from tests.e2e.runs import LAB, Ended
+from tests.e2e.runs import Ended
+from tests.leaks import own_lab
 from tests.support import missing_program, missing_root, require
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+LAB = own_lab("host")
+"""Prefix of their namespaces, which outlive labs."""
 
 CONTROL_PORT = 7411
 NAMES = ("h1", "h2", "h3", "h4")

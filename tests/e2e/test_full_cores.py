@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tests.e2e.hosts import Hosts
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _two_cores() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _two_cores(found: Hosts) -> Iterator[None]:
     with two_cores():
         yield
 

@@ -50,7 +50,7 @@ def check_links(results: RunResults) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["namespaces", pytest.param("loopback", marks=pytest.mark.soak)],
+    [pytest.param(kind, marks=pytest.mark.soak) for kind in ("namespaces", "loopback")],
     indirect=True,
 )
 def test_a_mixture_of_experts_sends_what_its_programs_say(

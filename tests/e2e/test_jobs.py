@@ -85,7 +85,9 @@ def repeated(folder: Path, start_ms: int) -> int:
     return len(counts["back"])
 
 
-@pytest.mark.parametrize("sync", ["barrier", "free", "gap"])
+@pytest.mark.parametrize(
+    "sync", ["barrier", "gap", pytest.param("free", marks=pytest.mark.soak)]
+)
 def test_iterations_follow_one_another(tmp_path: Path, sync: str) -> None:
     gap_ns = 20 * 10**6
     gap = {"gap": f"{gap_ns}ns"} if sync == "gap" else {}

@@ -36,7 +36,10 @@ def paths(results: RunResults) -> dict[tuple[object, ...], str | None]:
     return found
 
 
-@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+# What the kernel does with packets of IPv6: see netns/test_kernel_paths.py.
+@pytest.mark.parametrize(
+    "family", ["ipv4", pytest.param("ipv6", marks=pytest.mark.soak)]
+)
 def test_uplinks_carry_what_is_predicted(tmp_path: Path, family: str) -> None:
     """The shape of ``configs/quickstart.yaml``, with fewer bytes."""
     if not takes_hash_seeds():

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.observe.manifest import COMPLETE, FAILED
-from tests.e2e.hosts import ADDRESSES, CONTROL_PORT, NAMES, Hosts, host_section, hosts
+from tests.e2e.hosts import ADDRESSES, CONTROL_PORT, LAB, NAMES, Hosts, host_section
 from tests.e2e.rewriting import missing_bpf, rewriting
-from tests.e2e.runs import LAB, moe, star, write_experiment
+from tests.e2e.runs import moe, star, write_experiment
 from tests.e2e.runs import run as run_here
 from tests.support import missing_program, require
 
@@ -33,15 +33,11 @@ DSCP = 0xFC
 ECN = 0x03
 
 
-@pytest.fixture(scope="module")
-def found(
-    tmp_path_factory: pytest.TempPathFactory, forked_chakram: Path
-) -> Iterator[Hosts]:
-    """Yield hosts whose agents wait for a controller."""
+@pytest.fixture(scope="module", autouse=True)
+def _can_plant() -> None:
+    """Ask for what faults are planted with."""
     require("netns", missing_program("tc"))
     require("bpf", missing_bpf())
-    with hosts(tmp_path_factory.mktemp("hosts"), forked_chakram) as made:
-        yield made
 
 
 def write(

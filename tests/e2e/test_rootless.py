@@ -53,11 +53,11 @@ def test_a_run_needs_no_root(
     experiment = write_experiment(
         nobodys_folder,
         [
-            moe(4) | {"name": f"job{number}", "placement": {"ports": [0, 1, 2, 3]}}
+            moe(2) | {"name": f"job{number}", "placement": {"ports": [0, 1]}}
             for number in range(jobs)
         ],
-        fabric(kind, 4),
-        agents={"shards": 4 * jobs},
+        fabric(kind, 2),
+        agents={"shards": 2 * jobs},
     )
 
     status, output = run_as_nobody(
@@ -70,6 +70,6 @@ def test_a_run_needs_no_root(
     (directory,) = (nobodys_folder / "runs").iterdir()
     assert directory.stat().st_uid == NOBODY
     results = open_run(directory)
-    check_complete(results, ranks=4 * jobs)
+    check_complete(results, ranks=2 * jobs)
     assert bool(results.links()) is (kind == "namespaces")
     assert names_in(str(nobodys_folder / "labs")) <= {".lock"}

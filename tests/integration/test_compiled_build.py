@@ -243,8 +243,8 @@ def test_without_what_all_share_nothing_is_compiled(project: Project) -> None:
     assert set(project.turn().values()) == {
         "built from unknown sources (no digests recorded)"
     }
-    assert project.build().stdout.startswith("compiling 4 modules")
-    assert project.turn(mode="require") == ALL_COMPILED
+    # The next build would be one of everything.
+    assert project.build(CC="false").stdout.startswith("compiling 4 modules")
 
 
 def test_a_plain_install_carries_its_extensions(project: Project) -> None:

@@ -137,12 +137,12 @@ def at_random(probability: float) -> PacketFault:
 @pytest.mark.parametrize(
     ("fault", "seeds"),
     [
-        (every(FaultAction.DROP, 1000), 1),
+        pytest.param(every(FaultAction.DROP, 1000), 1, marks=pytest.mark.soak),
         (every(FaultAction.DROP, 100), 1),
         (every(FaultAction.DROP, 20), 1),
         (every(FaultAction.DUPLICATE, 100), 1),
         (every(FaultAction.REORDER, 20), 1),
-        (at_random(0.01), 8),
+        pytest.param(at_random(0.01), 8, marks=pytest.mark.soak),
         (at_random(0.05), 8),
     ],
     ids=[

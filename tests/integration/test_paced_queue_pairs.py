@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 QUEUE_PAIRS = 1_000
 PATH_MTU = 1024
-PACKETS = 20
+PACKETS = 14
 UDP_PORT = free_udp_ports()
 # Ethernet, IPv4, UDP, BTH and ICRC; RETH goes with the first packet, immediate data
 # with the last.

@@ -40,7 +40,10 @@ def test_a_ready_experiment_with_a_made_up_trace_can_be_simulated(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings = ("iterations.warmup=0", "iterations.measured=1", "predict=[bound]")
+    settings = ["iterations.warmup=0", "iterations.measured=1", "predict=[bound]"]
+    # Little is sent, for how long it takes is not looked at.
+    jobs = (0, 1) if name == "two-jobs" else (0,)
+    settings += [f"jobs[{job}].size_scale=1/16" for job in jobs]
     arguments = ["simulate", str(REPO_ROOT / f"configs/{name}.yaml"), "--json"]
     for each in settings:
         arguments += ["--set", each]

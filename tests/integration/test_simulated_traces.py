@@ -64,8 +64,9 @@ CASES = [
     _stage("moe_mixtral_ep4_fsdp2_tp1_8r", 8),
     _stage("moe_mixtral_ep4_tp2_8r", 8),
     _stage("moe_mixtral_ep4_tp2_pp2_16r.tar.gz", 16),
-    _stage("moe_mixtral_ep8_tp2_16r.tar.gz", 16),
-    _stage("moe_mixtral_ep8_tp2_pp2_32r.tar.gz", 32),
+    _stage("moe_mixtral_ep8_tp2_16r.tar.gz", 16, takes_long=True),
+    # Replayed by real processes in e2e.
+    _stage("moe_mixtral_ep8_tp2_pp2_32r.tar.gz", 32, takes_long=True),
     # Twice the job above.
     _stage("moe_mixtral_ep8_tp2_pp2_dp2_64r.tar.gz", 64, takes_long=True),
     # A hundred thousand nodes, which a test of lowering reads as well.

@@ -48,7 +48,7 @@ def traffic(lab: LabState, kind: str, *arguments: str) -> Any:
     """
     command = [sys.executable, str(_TRAFFIC), kind, *arguments]
     done = subprocess.run(
-        enter_command(lab.holder_pid, command),
+        enter_command(lab.holder_pid, command) if lab.rootless else command,
         input=encode_state(lab),
         capture_output=True,
         text=True,

@@ -21,8 +21,9 @@ from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 from tests.made_graphs import collective, compute, trace
 from tests.random_traces import RandomJob, random_jobs
+from tests.support import examples
 
-SMALL = settings(max_examples=60)
+SMALL = settings(max_examples=examples(60))
 COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 
 

@@ -15,6 +15,7 @@ from chakram.predict.levels.network import LevelNetwork, network_of, ring, star
 from chakram.predict.levels.shapes import message_columns
 from chakram.predict.levels.times import WireTimes
 from tests.level_runs import FOR_EVER_NS, run_collective
+from tests.support import examples
 
 TIMES = WireTimes(path_mtu=1024)
 RATES = st.sampled_from([10**9, 4 * 10**9, 7 * 10**9, 400 * 10**9])
@@ -127,7 +128,7 @@ def test_one_after_another_takes_its_bytes_once(
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 def test_batches_cost_about_the_part_that_they_say(data: st.DataObject) -> None:
     hosts = data.draw(st.integers(3, 7))
     network = data.draw(networks(hosts))

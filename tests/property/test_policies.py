@@ -25,10 +25,13 @@ from tests.made_plans import (
 )
 from tests.random_traces import RandomJob, random_jobs
 from tests.replays import MessageFabric
+from tests.support import examples
 
 MAX_TIME_NS = 5_000
 LIMITED = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.too_slow],
+    deadline=None,
 )
 
 timed_jobs = st.booleans().flatmap(

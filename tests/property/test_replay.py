@@ -19,11 +19,14 @@ from tests.made_jobs import jobs
 from tests.made_plans import flow_rows, iteration_rows, make_plan, share_rows
 from tests.property.replay_laws import assert_laws
 from tests.replays import MessageFabric
+from tests.support import examples
 
 LIMITED = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.too_slow],
+    deadline=None,
 )
-FEW = settings(LIMITED, max_examples=25)
+FEW = settings(LIMITED, max_examples=examples(25))
 
 iterations = st.builds(
     RunSettings,

@@ -30,6 +30,7 @@ from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
 from chakram.testing.strategies import first_psns, path_mtus, verbs
+from tests.support import examples
 
 LEFT, RIGHT = 0, 1
 ADDRESSES = ("198.18.0.1", "198.18.0.2")
@@ -310,4 +311,4 @@ class Connection(RuleBasedStateMachine):
 
 
 TestConnection = pytest.mark.slow(Connection.TestCase)
-TestConnection.settings = settings(max_examples=150, stateful_step_count=40)
+TestConnection.settings = settings(max_examples=examples(150), stateful_step_count=40)

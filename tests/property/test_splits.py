@@ -26,6 +26,7 @@ from chakram.program.operations import CollectiveOperation, split_matrices
 from chakram.testing.strategies import byte_matrices
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
+from tests.support import examples
 
 Matrix = list[list[int]]
 
@@ -149,7 +150,7 @@ def test_every_part_is_one_message_that_both_ends_count_alike(
 
 
 @given(byte_matrices(most=20_000), st.sampled_from(NAMES))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_flows_carry_the_matrix_and_nothing_else(matrix: Matrix, name: str) -> None:
     nranks = len(matrix)
     graphs = graphs_of(matrix, list(range(nranks)), bystander=False)

@@ -13,6 +13,7 @@ from chakram.switch.port import NEVER
 from chakram.switch.settings import CLASSES, Balancing, WatchdogAction
 from tests.property import switch_laws as laws
 from tests.property.modelled_switches import GBIT, flow_to, ring
+from tests.support import examples
 
 SWITCHES = 3
 PORTS = 4 * SWITCHES
@@ -92,7 +93,7 @@ class FabricMachine(RuleBasedStateMachine):
 
 TestFabricMachine = FabricMachine.TestCase
 TestFabricMachine.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None
+    max_examples=examples(40), stateful_step_count=30, deadline=None
 )
 
 

@@ -35,6 +35,7 @@ from chakram.testing.strategies import byte_matrices
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
 from tests.plans import rewritten, saved_plan
+from tests.support import examples
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -128,7 +129,7 @@ def expected(how: ListedAlgorithm, matrix: Matrix) -> Counter[tuple[int, int, in
 
 
 @given(byte_matrices(least_ranks=2, most=20_000), NAMES, st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
     matrix: Matrix, name: str, chunks: int
 ) -> None:
@@ -176,7 +177,7 @@ def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
 
 
 @given(byte_matrices(least_ranks=2, most=9), NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_saved_plan_keeps_what_is_passed_on(matrix: Matrix, name: str) -> None:
     plan = saved_plan(lowered(matrix, name))
     assert decode(encode(plan), where="f") == plan

@@ -14,7 +14,7 @@ from tests.plans import dcqcn_arguments
 
 pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
-MESSAGES = 128
+MESSAGES = 64
 """On each of two queue pairs."""
 ECN_CAPABLE = 0x6A
 """DSCP 26, ECT(0)."""
@@ -41,7 +41,7 @@ def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
 
     outcome.check()
     pairs = outcome.pairs.values()
-    assert sum(pair.ce for pair in pairs) == marks(disturbed, LEAVING) > 100
+    assert sum(pair.ce for pair in pairs) == marks(disturbed, LEAVING) > 30
     assert all(pair.cnps_sent > 0 for pair in pairs)
     # It knows no CNPs: it drops each before it counts it, and nothing comes of that.
     cnps = sum(pair.cnps_sent for pair in pairs)
@@ -58,6 +58,6 @@ def test_our_packets_are_marked_and_taken(disturbed: Machine) -> None:
     )
 
     outcome.check()
-    assert marks(disturbed, ARRIVING) > 100
+    assert marks(disturbed, ARRIVING) > 30
     assert outcome.counters["rcvd_pkts"] == outcome.port.packets_sent
     assert outcome.rejections() == {}

@@ -42,8 +42,10 @@ def test_there_are_examples_of_every_verb() -> None:
     assert set(EXAMPLES) == set(verbs())
 
 
-@pytest.mark.parametrize("verb", sorted(EXAMPLES))
-@pytest.mark.parametrize("option", ["-h", "--help"])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [*((verb, "-h") for verb in sorted(EXAMPLES)), ("run", "--help")],
+)
 def test_help_ends_with_examples(
     verb: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

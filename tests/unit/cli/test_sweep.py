@@ -82,8 +82,9 @@ def files(folder: Path) -> list[bytes]:
 
 
 def test_every_cell_is_compared_with_its_baseline(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shutil.copytree(whole, folder / "sweeps/sizes")
     document = sweep(capsys)
     assert document["schema"] == "chakram.sweep/1"
     assert (document["missing"], document["failed"]) == (0, [])
@@ -139,18 +140,22 @@ def test_it_goes_on_where_it_was_cut(
     assert told[0] == "14 of 16 are there already"
     assert len(told) == 3
     assert files(made) == before
-    # What a changed experiment gives is another result.
+    # What a changed experiment gives is another result; an eighth of it shows that.
     (folder / "base.yaml").write_text(EXPERIMENT.replace("500ns", "600ns"))
-    assert main(["sweep", "suite.yaml"]) == 0
-    assert len(capsys.readouterr().err.splitlines()) == 16
-    assert files(made) != before
+    kept = {path: path.read_bytes() for path in made.glob("cells/*.json")}
+    assert main(["sweep", "suite.yaml", "--shard", "1/8"]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    changed = [path for path, before in kept.items() if path.read_bytes() != before]
+    assert len(changed) == 2
 
 
-def test_shards_come_to_what_one_process_comes_to(
+@pytest.mark.slow
+def test_shards_and_processes_come_to_what_one_process_comes_to(
     folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for index in (1, 2, 3):
-        document = sweep(capsys, "--shard", f"{index}/3", "--out", f"part{index}")
+    for index, jobs in ((1, 2), (2, 1), (3, 1)):
+        options = ("--jobs", str(jobs), "--out", f"part{index}")
+        document = sweep(capsys, "--shard", f"{index}/3", *options)
         assert document["cells"] == []
     assert not Path("part1/results.csv").exists()
     capsys.readouterr()
@@ -160,14 +165,6 @@ def test_shards_come_to_what_one_process_comes_to(
     merged = sweep(capsys, *parts, "--merge", "part2")
     assert merged["missing"] == 0
     assert files(Path("all")) == files(whole)
-
-
-@pytest.mark.slow
-def test_processes_come_to_what_one_comes_to(
-    folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep(capsys, "--out", "two", "--jobs", "2")
-    assert files(Path("two")) == files(whole)
 
 
 def test_repetitions_are_interleaved_and_differ(

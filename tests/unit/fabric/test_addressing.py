@@ -148,9 +148,8 @@ def test_too_many_uplinks_are_refused(family: str) -> None:
 
 
 @pytest.mark.slow  # more hosts than a smaller number could stand for
-@pytest.mark.parametrize(
-    "family", ["ipv4", pytest.param("ipv6", marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 def test_a_subnet_has_room_for_its_gateway(family: str) -> None:
     plan = plan_addresses(single_switch(65_533, None), family)
     last, gateway = plan.hosts[-1].address, plan.subnets[0].gateway

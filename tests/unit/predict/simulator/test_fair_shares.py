@@ -100,7 +100,11 @@ def shares_of(
 @pytest.mark.parametrize(
     ("profile", "gigabits", "during_ms", "overrides", "late_ms"),
     [
-        *((*case, 2) for case in PAIRS),
+        # The faster the line, the longer it takes: that is left to soak.
+        *(
+            pytest.param(*case, 2, marks=pytest.mark.soak if case[1] >= 100 else ())
+            for case in PAIRS
+        ),
         # The first has long had the line for itself.
         *((*case, 30) for case in LATE),
     ],
