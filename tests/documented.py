@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,7 +259,13 @@ class Place:
             command = [sys.executable, "-c", fence.text]
         told: list[str] = []
         limited: Set[int] | None = None
+        before = set(self.folder.iterdir())
         for _ in range(_ATTEMPTS):
+            for made in set(self.folder.iterdir()) - before:
+                if made.is_dir():
+                    shutil.rmtree(made)
+                else:
+                    made.unlink()
             with subprocess.Popen(
                 command,
                 cwd=self.folder,

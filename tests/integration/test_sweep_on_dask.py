@@ -30,10 +30,11 @@ repetitions: 2
 
 
 @contextmanager
-def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run a program of Dask, in a group of its own; end it with what it started."""
     process = subprocess.Popen(
         [sys.executable, "-m", *words],
+        cwd=folder,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -72,9 +73,12 @@ def test_the_cells_of_a_worker_that_is_killed_are_done_again(
 ) -> None:
     (tmp_path / "base.yaml").write_text(EXPERIMENT)
     (tmp_path / "suite.yaml").write_text(SUITE)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     with ExitStack() as stack:
         scheduler = stack.enter_context(
             started(
+                elsewhere,
                 "distributed.cli.dask_scheduler",
                 "--host=127.0.0.1",
                 "--port=0",
@@ -84,7 +88,9 @@ def test_the_cells_of_a_worker_that_is_killed_are_done_again(
         address = address_of(scheduler)
         options = (address, "--nthreads=1", "--no-dashboard", "--no-nanny")
         workers = [
-            stack.enter_context(started("distributed.cli.dask_worker", *options))
+            stack.enter_context(
+                started(elsewhere, "distributed.cli.dask_worker", *options)
+            )
             for _ in range(2)
         ]
         running = sweep(tmp_path, "--dask", address, "--out", "cluster")
@@ -100,3 +106,5 @@ def test_the_cells_of_a_worker_that_is_killed_are_done_again(
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", "suite.yaml", "--out", "here"]) == 0
     assert files(tmp_path / "cluster") == files(tmp_path / "here")
+    assert len(list((tmp_path / "cluster/runs").glob("*/*/run.json"))) >= 8
+    assert not (elsewhere / "cluster").exists()

@@ -156,11 +156,24 @@ def _run_on_cluster(
             "e.g. tcp://10.0.0.1:8786, or tls:// with distributed.comm.tls configured",
         ) from error  # fmt: skip
     with client:
-        # A worker that is lost has its cells done again by another.
-        futures = [client.submit(run_cell, run, pure=False, retries=3) for run in runs]
+        # A worker that is lost has its cells done again by another. Workers stand in
+        # folders of their own.
+        futures = [
+            client.submit(
+                run_cell,
+                run._replace(runs=str(Path(run.runs).absolute())),
+                pure=False,
+                retries=3,
+            )
+            for run in runs
+        ]
         of = {future.key: run for future, run in zip(futures, runs, strict=True)}
         for future in as_done(futures):
-            keep(of[future.key], future.result())
+            run, outcome = of[future.key], future.result()
+            if outcome["directory"] is not None:
+                name = Path(outcome["directory"]).name
+                outcome["directory"] = str(Path(run.runs) / name)
+            keep(run, outcome)
 
 
 def _by_lab(runs: Sequence[CellRun]) -> Iterator[tuple[str | None, list[CellRun]]]:
