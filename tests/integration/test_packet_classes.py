@@ -55,9 +55,9 @@ def plane(family: str) -> Iterator[DataPlane]:
     ("kind", "tos"),
     [
         (BurstKind.DATA, 10 << 2 | ECT1),
-        (BurstKind.ACK, 20 << 2),
-        (BurstKind.NAK, 20 << 2),
-        # Adapters send notifications as capable of ECN as their data.
+        # Answers and notifications are as capable of ECN as data.
+        (BurstKind.ACK, 20 << 2 | ECT1),
+        (BurstKind.NAK, 20 << 2 | ECT1),
         (BurstKind.CNP, 30 << 2 | ECT1),
     ],
 )
@@ -108,7 +108,9 @@ def of_class_5(plan: AgentPlan) -> AgentPlan:
     )
 
 
-@pytest.mark.parametrize(("ack", "answer_tos"), [(10, 40 << 2), (20, 20 << 2)])
+@pytest.mark.parametrize(
+    ("ack", "answer_tos"), [(10, 40 << 2 | ECT1), (20, 20 << 2 | ECT1)]
+)
 def test_a_queue_pair_of_a_class_sends_in_it_and_is_answered_in_it(
     family: str, ack: int, answer_tos: int
 ) -> None:

@@ -84,32 +84,24 @@ def open_line(
     port = endpoint.port
     where = f"port {port.number} ({port.host})"
     queue_pairs = endpoint.engine.queue_pairs()
-    sources: list[dict[int, int]] = [{}, {}]
+    sources: dict[int, int] = {}
     if port.open.startswith("udp:"):
-        # Answers go along, unless they have a class of their own.
-        together = transport.dscp_ack == transport.dscp_data
-        sources = [
-            {
-                pair.qpn: of_class(
-                    pair.source_port, endpoint.dscps[pair.qpn] << 2 | ecn
-                )
-                for pair in queue_pairs
-                if pair.qpn in endpoint.dscps
-            }
-            for ecn in ((transport.ecn, 0) if together else (transport.ecn,))
-        ]
-        sources += [{}] * (2 - len(sources))
+        sources = {
+            pair.qpn: of_class(
+                pair.source_port, endpoint.dscps[pair.qpn] << 2 | transport.ecn
+            )
+            for pair in queue_pairs
+            if pair.qpn in endpoint.dscps
+        }
     options = PortOptions(
         address=port.address,
         udp_port=port.udp_port,
         destinations=endpoint.destinations,
         source_ports=sorted(
-            {pair.source_port for pair in queue_pairs}.union(
-                *(each.values() for each in sources)
-            )
+            {pair.source_port for pair in queue_pairs}.union(sources.values())
         ),
         data_tos=transport.dscp_data << 2 | transport.ecn,
-        control_tos=transport.dscp_ack << 2,
+        control_tos=transport.dscp_ack << 2 | transport.ecn,
         cnp_tos=transport.dscp_cnp << 2 | transport.ecn,
         receiver=receiver,
     )
@@ -125,7 +117,9 @@ def open_line(
             if port.open.startswith("udp:"):
                 refuse_loopback_route(address, source=port.address)
         line = Line(endpoint, open_port(port.open, options, network), transport)
-        line.use_classes(*sources)
+        # Answers go along, unless they have a class of their own.
+        together = transport.dscp_ack == transport.dscp_data
+        line.use_classes(sources, sources if together else {})
         if port.hears_pauses:
             try:
                 line.pauses = PauseListener(

@@ -62,7 +62,7 @@ class TransportPlan:
     ecn: Annotated[
         int, Within(0, 3), Knob(8, words={"off": 0, "ect0": 2, "ect1": 1})
     ] = 2
-    """ECN field of data packets and CNPs; with off switches mark nothing."""
+    """ECN field of all packets; with off switches mark nothing."""
     ack_interval_packets: Annotated[
         int,
         Within(1, 2**31 - 1),
