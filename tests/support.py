@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from chakram.fabric.probe import probe_kernel
+
+_Case = TypeVar("_Case")
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,12 +35,18 @@ def require(feature: str, reason: str | None) -> None:
     pytest.skip(f"{feature}: {reason}")
 
 
-def examples(count: int) -> int:
-    """Return how many examples of a law to look at: fewer where plain modules run.
+_ONCE_MORE = os.environ.get("CHAKRAM_COMPILED") == "off"
+"""Whether plain modules do what was looked at compiled, and take much longer."""
 
-    What is looked at compiled is looked at once more there, and takes much longer.
-    """
-    return count // 5 if os.environ.get("CHAKRAM_COMPILED") == "off" else count
+
+def examples(count: int) -> int:
+    """Return how many examples of a law to look at: fewer if it is once more."""
+    return count // 5 if _ONCE_MORE else count
+
+
+def fewer(cases: list[_Case]) -> list[_Case]:
+    """Return the cases of a test that takes long: the first one if it is once more."""
+    return cases[:1] if _ONCE_MORE else cases
 
 
 def missing_program(name: str) -> str | None:

@@ -24,6 +24,7 @@ from tests.made_plans import (
     world_plan,
 )
 from tests.plans import moved
+from tests.support import fewer
 from tests.unit.predict.simulator.simulating import ACK_BYTES, MTU, SIZE, simulate
 
 
@@ -88,7 +89,7 @@ def test_one_message_alone_takes_its_bound(family: str) -> None:
 CHUNK_WIRE_BYTES = wire_bytes(SIZE // 8, path_mtu=MTU)
 
 
-@pytest.mark.parametrize("rate_bps", [250 * 10**6, 10**9])
+@pytest.mark.parametrize("rate_bps", fewer([10**9, 250 * 10**6]))
 @pytest.mark.parametrize(
     ("op", "algorithm", "messages"),
     [("all_reduce", "ring", 14), ("all_to_all", "direct", 7)],
@@ -105,7 +106,7 @@ def test_large_collectives_run_at_line_rate(
     assert closed_form_ns < result.end_ns < 1.02 * closed_form_ns
 
 
-@pytest.mark.parametrize("burst_packets", [2, 3, 4, 5])
+@pytest.mark.parametrize("burst_packets", fewer([4, 2, 3, 5]))
 @pytest.mark.parametrize(
     ("op", "algorithm"), [("all_reduce", "ring"), ("all_to_all", "direct")]
 )
@@ -151,14 +152,16 @@ def share_of_bound(op: str, size: int, *, algorithm_name: str, nranks: int) -> f
 
 @pytest.mark.parametrize(
     ("op", "name", "least"),
-    [
-        ("broadcast", "tree", 0.97),  # 0.5 if all children got their copies at once
-        ("all_reduce", "tree", 0.97),
-        ("all_reduce", "double_binary_tree", 0.78),
-        ("all_reduce", "ring", 0.96),
-        ("broadcast", "ring", 0.96),
-        ("all_to_all", "direct", 0.97),
-    ],
+    fewer(
+        [
+            ("broadcast", "tree", 0.97),  # 0.5 if all children got their copies at once
+            ("all_reduce", "tree", 0.97),
+            ("all_reduce", "double_binary_tree", 0.78),
+            ("all_reduce", "ring", 0.96),
+            ("broadcast", "ring", 0.96),
+            ("all_to_all", "direct", 0.97),
+        ]
+    ),
 )
 def test_pipelines_flow(op: str, name: str, least: float) -> None:
     found = share_of_bound(op, 16 << 20, algorithm_name=name, nranks=8)

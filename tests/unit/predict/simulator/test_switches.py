@@ -28,6 +28,7 @@ from tests.made_plans import (
     send,
     world_plan,
 )
+from tests.support import fewer
 
 LINE = 10**10
 SIZE = 1 << 20
@@ -232,7 +233,7 @@ def test_the_same_seed_gives_the_same_records(name: ProfileName) -> None:
     assert first.link_bytes == second.link_bytes
 
 
-@pytest.mark.parametrize("balancing", ["random", "round_robin", "adaptive"])
+@pytest.mark.parametrize("balancing", fewer(["random", "round_robin", "adaptive"]))
 def test_sprayed_packets_collapse_under_go_back_n_and_beat_the_hash_if_kept(
     balancing: Balancing,
 ) -> None:
@@ -355,7 +356,7 @@ def test_a_sprayed_message_is_faster_than_any_one_of_its_paths() -> None:
     ("nranks", "total"),
     [
         *((nranks, 1 << 10) for nranks in (2, 8, 16, 64)),
-        *((nranks, 1 << 20) for nranks in (2, 8, 16, 64)),
+        *((nranks, 1 << 20) for nranks in fewer([8, 2, 16, 64])),
         (2, 64 << 20),
         pytest.param(8, 64 << 20, marks=pytest.mark.soak),
         pytest.param(64, 64 << 20, marks=pytest.mark.soak),
