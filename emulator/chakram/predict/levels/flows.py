@@ -22,8 +22,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.predict.levels import rows
-from chakram.predict.levels.events import grown
 from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.rows import grown
 
 if TYPE_CHECKING:
     from chakram.predict.levels.network import LevelNetwork
@@ -172,7 +172,7 @@ class FlowLevel(MessageLevel):
             hops += 1
         self._slots[at + _LEFT_AT] = self.now_ns
         if slowest == 0.0:
-            self._push(self.now_ns + delay_ns, slot * _KINDS + _ARRIVED)
+            self._coming.add(self.now_ns + delay_ns, slot * _KINDS + _ARRIVED)
             return
         self._remaining[slot] = self._wire[size]
         self._rate[slot] = 0.0
@@ -187,13 +187,12 @@ class FlowLevel(MessageLevel):
         """See that rates are found at a time, or sooner."""
         if at_ns < self._due_ns:
             self._due_ns = at_ns
-            self._push(at_ns, _SHARES * _KINDS)
+            self._coming.add(at_ns, _SHARES * _KINDS)
 
     def _happen(self, number: int) -> None:
         if number < _SHARES:
             MessageLevel._happen(self, number)
             return
-        self._pop()
         if self._due_ns == self.now_ns:
             self._due_ns = _NEVER
             self._settle()
@@ -213,7 +212,7 @@ class FlowLevel(MessageLevel):
                 for hop in range(self._most_links):
                     if self._way[base + hop] != _NONE:
                         delay_ns += self._delay_ns[self._way[base + hop]]
-                self._push(self.now_ns + delay_ns, slot * _KINDS + _ARRIVED)
+                self._coming.add(self.now_ns + delay_ns, slot * _KINDS + _ARRIVED)
             else:
                 self._remaining[slot] = left
                 self._under_way[kept] = slot

@@ -2,15 +2,13 @@
 
 cimport cython
 
-from chakram.predict.levels.events cimport Events
-
-cdef int _AWAITS, _BATCH, _CHANNEL, _CHUNK, _CHUNKS, _COUNTER, _COUNTS
+cdef int _AWAITS, _BATCH, _CHANNEL, _CHUNKS, _COUNTER, _COUNTS
 cdef int _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _MEMBER, _MISSING
 cdef int _NEEDS, _NRANKS, _PEER, _PLACE, _POSITION, _RECEIVE, _ROTATES
-cdef int _SEND, _SHAPE, _SIZE, _STEP, _TURN, _WAITERS, _WAITS
+cdef int _SEND, _SHAPE, _SIZE, _STEP, _TURN, _WAITERS, _WAITS, _WAY
 
 
-cdef class Kinds(Events):
+cdef class Kinds:
     cdef long long[::1] _size_bytes
     cdef long long[::1] _size_packets
     cdef long long[::1] _size_taken

@@ -12,7 +12,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.predict.levels import rows
-from chakram.predict.levels.events import Events, grown
+from chakram.predict.levels.rows import grown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,6 @@ _FIRST_ROOM = 1024
 _NRANKS = rows.NRANKS
 _ROTATES = rows.ROTATES
 _TURN = rows.TURN
-_CHUNK = rows.CHUNK
 _CHUNKS = rows.CHUNKS
 _PLACE = rows.PLACE
 _MISSING = rows.MISSING
@@ -43,6 +42,7 @@ _STEP = rows.STEP
 _CHANNEL = rows.CHANNEL
 _RECEIVE = rows.RECEIVE
 _WAITS = rows.WAITS
+_WAY = rows.WAY
 _SEND = rows.SEND
 _NEEDS = rows.NEEDS
 _COUNTER = rows.COUNTER
@@ -50,11 +50,10 @@ _MEMBER = rows.MEMBER
 _WAITERS = rows.WAITERS
 
 
-class Kinds(Events):
+class Kinds:
     """What positions of collectives send and receive, and the sizes of messages."""
 
     def __init__(self) -> None:
-        Events.__init__(self)
         # By class of size: payload bytes, packets, and how long a receiver needs.
         self._size_bytes = array("q", bytes(8 * 16))
         self._size_packets = array("q", bytes(8 * 16))
@@ -130,13 +129,14 @@ class Kinds(Events):
         for index, peer in enumerate(columns.peers):
             row = (first_send + index) * _SEND
             self._sends[row + _PEER] = peer
-            self._sends[row + _SIZE] = (
-                columns.sizes[index]
-                + first_chunk
-                + nchunks * ways.index(reduced[index])
-                if nchunks
-                else self._size_class(columns.sizes[index], reduced[index])
-            )
+            if nchunks:
+                self._sends[row + _SIZE] = columns.sizes[index]
+                way = ways.index(reduced[index])
+                self._sends[row + _WAY] = first_chunk + nchunks * way
+            else:
+                self._sends[row + _SIZE] = self._size_class(
+                    columns.sizes[index], reduced[index]
+                )
             self._sends[row + _STEP] = columns.steps[index]
             self._sends[row + _CHANNEL] = columns.channels[index]
             self._sends[row + _RECEIVE] = columns.receives[index]
@@ -161,7 +161,6 @@ class Kinds(Events):
         self._shapes[row + _NRANKS] = columns.nranks
         self._shapes[row + _ROTATES] = columns.rotates
         self._shapes[row + _TURN] = columns.turn
-        self._shapes[row + _CHUNK] = first_chunk
         self._shapes[row + _CHUNKS] = nchunks
         self._shapes[row + _PLACE] = self._positions_used
         self._shapes[row + _MISSING] = _COUNTS if columns.batch else most

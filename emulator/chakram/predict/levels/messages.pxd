@@ -55,6 +55,7 @@ cdef class MessageLevel(Traffic):
     @cython.locals(
         row="Py_ssize_t", at="Py_ssize_t", size="Py_ssize_t", time="Py_ssize_t",
         begins_ns="long long", arrives_ns="long long", tail="Py_ssize_t",
+        order="long long",
     )
     cdef _enter(self, Py_ssize_t slot, Py_ssize_t link)
     @cython.locals(

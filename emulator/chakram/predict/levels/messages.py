@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-# cython: wraparound=False, boundscheck=False, initializedcheck=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
 """The message level: whole messages, stored and forwarded over links that are queues.
 
 Every directed link serves one message after the other, first come, first served, and
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
 from chakram.predict.levels import rows
-from chakram.predict.levels.events import grown
 from chakram.predict.levels.network import LevelLink
+from chakram.predict.levels.rows import grown
 from chakram.predict.levels.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class MessageLevel(Traffic):
         ):
             line = self._shares[sender + _LOCAL]
             if line == _NONE:
-                self._push(self.now_ns, slot * _KINDS + _ARRIVED)
+                self._coming.add(self.now_ns, slot * _KINDS + _ARRIVED)
             else:
                 self._enter(slot, line)
         else:
@@ -207,7 +207,7 @@ class MessageLevel(Traffic):
         if not self._is_shared:
             size = self._slots[slot * _SLOT + _CLASS]
             taken_ns = self._path_ns(source, target, size)
-            self._push(self.now_ns + taken_ns, slot * _KINDS + _ARRIVED)
+            self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _ARRIVED)
         elif self._hosts[source * _WHERE + _UP] == _NONE:
             self._enter(
                 slot, self._next_link(source, target, self._hosts[source * _WHERE])
@@ -282,15 +282,15 @@ class MessageLevel(Traffic):
         if self._slots[at + _LEFT_AT] == _NONE:
             self._slots[at + _LEFT_AT] = begins_ns
         arrives_ns = begins_ns + self._reach_ns[time]
-        self._number += 1
+        order = self._coming.next_order()
         self._slots[at + _NEXT] = _NONE
-        self._slots[at + _ORDER] = self._number
+        self._slots[at + _ORDER] = order
         tail = self._links[row + _TAIL]
         self._links[row + _TAIL] = slot
         if tail == _NONE:
             self._slots[at + _ARRIVES] = arrives_ns
             self._links[row + _HEAD] = slot
-            self._push_numbered(arrives_ns, self._number, link * _KINDS)
+            self._coming.add_at(arrives_ns, order, link * _KINDS)
             return
         # Rounding must not let one overtake another.
         if arrives_ns < self._slots[tail * _SLOT + _ARRIVES]:
@@ -306,9 +306,8 @@ class MessageLevel(Traffic):
         self._links[row + _HEAD] = following
         if following == _NONE:
             self._links[row + _TAIL] = _NONE
-            self._pop()
         else:
-            self._replace(
+            self._coming.add_at(
                 self._slots[following * _SLOT + _ARRIVES],
                 self._slots[following * _SLOT + _ORDER],
                 number * _KINDS,

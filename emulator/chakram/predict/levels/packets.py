@@ -118,17 +118,16 @@ class PacketLevel(MessageLevel):
         due_ns = self._wires.next_ns()
         if due_ns < self._due_ns:
             self._due_ns = due_ns
-            self._push(due_ns, 0)
+            self._coming.add(due_ns, 0)
 
     def _happen(self, number: int) -> None:
         """Let packets go on until a message is over, or something else happens."""
-        self._pop()
         if self.now_ns != self._due_ns:
             return  # they have been asked earlier meanwhile
         self._due_ns = _NEVER
-        limit_ns = self._until_ns
-        if self._heap_used and self._heap_ns[0] < limit_ns:
-            limit_ns = self._heap_ns[0]
+        limit_ns = self._coming.first_ns()
+        if self._until_ns < limit_ns:
+            limit_ns = self._until_ns
         wires = self._wires
         before = wires.events
         wires.run_until(limit_ns)

@@ -4,6 +4,10 @@ What a compiled module knows as a C number cannot be imported from it; so it sta
 here, and each module that needs it makes one of its own.
 """
 
+from __future__ import annotations
+
+from array import array
+
 NONE = -1
 """Stands for nothing where else a number of something is."""
 
@@ -16,7 +20,8 @@ BEGUN = 2
 """A share may send."""
 ARRIVED = 3
 """A message is at its receiver."""
-KINDS = 4
+KIND_BITS = 2
+KINDS = 1 << KIND_BITS
 
 # Shares.
 KIND = 0
@@ -61,18 +66,16 @@ SLOT = 10
 NRANKS = 0
 ROTATES = 1
 TURN = 2
-CHUNK = 3
-"""First of its classes of sizes by chunk."""
-CHUNKS = 4
-PLACE = 5
+CHUNKS = 3
+PLACE = 4
 """First of its positions."""
-MISSING = 6
+MISSING = 5
 """Counters that a position needs."""
-AWAITS = 7
+AWAITS = 6
 """Whether a share ends only when its own messages have arrived, too."""
-BATCH = 8
+BATCH = 7
 """Sends of a position that the others follow by count, 0: none do."""
-SHAPE = 9
+SHAPE = 8
 """Numbers of a row."""
 
 # Counters of a share with a batch.
@@ -95,7 +98,9 @@ STEP = 2
 CHANNEL = 3
 RECEIVE = 4
 WAITS = 5
-SEND = 6
+WAY = 6
+"""Of what rotates the first of the classes of its way; ``SIZE`` is its chunk then."""
+SEND = 7
 """Numbers of a row."""
 
 # Groups: sends that wait for the same receives.
@@ -124,3 +129,12 @@ UP = 1
 DOWN = 2
 WHERE = 3
 """Numbers of a row."""
+
+
+def grown(old: array[int], needed: int) -> array[int]:
+    """Return *old* if it has *needed* numbers, else a larger copy."""
+    if needed <= len(old):
+        return old
+    new = array("q", bytes(8 * max(2 * len(old), needed)))
+    memoryview(new)[: len(old)] = memoryview(old)
+    return new

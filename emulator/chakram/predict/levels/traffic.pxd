@@ -3,21 +3,25 @@
 cimport cython
 
 from chakram.predict.levels.kinds cimport Kinds
+from chakram.predict.simulator.events cimport Events
 
 cdef int _ARRIVED, _AT, _AWAITS, _BATCH, _BEGUN, _BEHIND, _CAUSE, _CHANNEL
-cdef int _CHUNK, _CHUNKS, _CLASS, _COME, _COUNTER, _COUNTERS, _COUNTS
+cdef int _CHUNKS, _CLASS, _COME, _COUNTER, _COUNTERS, _COUNTS
 cdef int _CREDITS, _EARLY, _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _FLOW
-cdef int _FROM, _GOING, _GROUP, _HOST, _ITERATION, _KIND, _KINDS, _LEFT
-cdef int _LEFT_AT, _LOCAL, _MEMBER, _MESSAGE, _MISSING, _NEEDS, _NETWORK
+cdef int _FROM, _GOING, _GROUP, _HOST, _ITERATION, _KIND, _KIND_BITS, _KINDS
+cdef int _LEFT, _LEFT_AT, _LOCAL, _MEMBER, _MESSAGE, _MISSING, _NEEDS, _NETWORK
 cdef int _NEXT, _NONE, _NRANKS, _OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
 cdef int _SEND, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, _START, _STATE
-cdef int _STEP, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WHICH
+cdef int _STEP, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
 cdef long long _LAST_NS
 
 
 cdef class Traffic(Kinds):
+    cdef readonly long long now_ns
+    cdef readonly long long events
     cdef readonly long long messages
+    cdef Events _coming
     cdef public list done
     cdef long long _start_ns
     cdef public bint record
@@ -62,8 +66,8 @@ cdef class Traffic(Kinds):
     @cython.locals(
         slot="Py_ssize_t", row="Py_ssize_t", shape="Py_ssize_t",
         peer="Py_ssize_t", size="Py_ssize_t", position="Py_ssize_t",
-        nranks="Py_ssize_t", chunks="Py_ssize_t", first="Py_ssize_t",
-        way="Py_ssize_t", chunk="Py_ssize_t", at="Py_ssize_t",
+        nranks="Py_ssize_t", chunks="Py_ssize_t", chunk="Py_ssize_t",
+        at="Py_ssize_t",
     )
     cdef _post(self, Py_ssize_t share, Py_ssize_t send,
                    long long cause)
@@ -95,7 +99,9 @@ cdef class Traffic(Kinds):
         send="Py_ssize_t", cause="long long", size="Py_ssize_t",
     )
     cdef _write(self, Py_ssize_t slot)
+    cpdef advance(self, long long now_ns)
     @cython.locals(
         at_ns="long long", what="long long", kind="int", number="Py_ssize_t",
+        coming=Events,
     )
     cpdef bint run(self, long long until_ns, long long most_flows=*) except -1

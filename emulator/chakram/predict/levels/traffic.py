@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-# cython: wraparound=False, boundscheck=False, initializedcheck=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
 """Which messages a collective has left to send, and what an arrival releases.
 
 A *share* is what one position of a collective sends and receives.  A message that
@@ -19,8 +19,9 @@ from array import array
 
 from chakram.errors import RunFailed
 from chakram.predict.levels import rows
-from chakram.predict.levels.events import grown
 from chakram.predict.levels.kinds import Kinds
+from chakram.predict.levels.rows import grown
+from chakram.predict.simulator.events import Events
 from chakram.results.records import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
@@ -43,6 +44,7 @@ _TAKEN = rows.TAKEN
 _BEGUN = rows.BEGUN
 _ARRIVED = rows.ARRIVED
 _KINDS = rows.KINDS
+_KIND_BITS = rows.KIND_BITS
 _KIND = rows.KIND
 _AT = rows.AT
 _GROUP = rows.GROUP
@@ -76,7 +78,6 @@ _GOING = 1
 _NRANKS = rows.NRANKS
 _ROTATES = rows.ROTATES
 _TURN = rows.TURN
-_CHUNK = rows.CHUNK
 _CHUNKS = rows.CHUNKS
 _PLACE = rows.PLACE
 _MISSING = rows.MISSING
@@ -97,6 +98,7 @@ _STEP = rows.STEP
 _CHANNEL = rows.CHANNEL
 _RECEIVE = rows.RECEIVE
 _WAITS = rows.WAITS
+_WAY = rows.WAY
 _SEND = rows.SEND
 _NEEDS = rows.NEEDS
 _COUNTER = rows.COUNTER
@@ -114,6 +116,8 @@ class Traffic(Kinds):
 
     Attributes:
         record: Likewise.
+        now_ns: Time of the last event.
+        events: How many there were.
         messages: How many messages have arrived.
         done: Shares that have ended since somebody looked.
         flows: Rows of flows (``FLOW_FIELDS``) since ``take_flows``.
@@ -126,7 +130,10 @@ class Traffic(Kinds):
         record: bool,
     ) -> None:
         Kinds.__init__(self)
+        self.now_ns = 0
+        self.events = 0
         self.messages = 0
+        self._coming = Events()
         self.done: list[int] = []
         self._start_ns = start_ns
         self.record = record
@@ -212,7 +219,7 @@ class Traffic(Kinds):
         self._shares[row + _ITERATION] = iteration
         self._shares[row + _RELEASED] = released
         if self._start_ns and self._shares[row + _LEFT]:
-            self._push(self.now_ns + self._start_ns, share * _KINDS + _BEGUN)
+            self._coming.add(self.now_ns + self._start_ns, share * _KINDS + _BEGUN)
         else:
             self._start(share)
 
@@ -333,14 +340,12 @@ class Traffic(Kinds):
             peer += position
             if peer >= nranks:
                 peer -= nranks
+            # Its chunk is turned on within those of its way, once round at most.
             chunks = self._shapes[shape + _CHUNKS]
-            first = self._shapes[shape + _CHUNK]
-            # Its chunk is turned on within those of its way.
-            way = (size - first) // chunks
-            chunk = (size - first - way * chunks) + position * self._shapes[
-                shape + _TURN
-            ]
-            size = self._chunk_sizes[first + way * chunks + chunk % chunks]
+            chunk = size + position * self._shapes[shape + _TURN]
+            if chunk >= chunks:
+                chunk -= chunks
+            size = self._chunk_sizes[self._sends[send * _SEND + _WAY] + chunk]
         at = slot * _SLOT
         self._slots[at + _FROM] = share
         self._slots[at + _TO] = self._shares[row + _GROUP] + peer
@@ -382,7 +387,7 @@ class Traffic(Kinds):
             self._counters[self._shares[receiver + _COUNTERS] + _COME] += 1
         taken_ns = self._size_taken[self._slots[at + _CLASS]]
         if taken_ns:
-            self._push(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
+            self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
         else:
             self._take(slot)
 
@@ -507,6 +512,10 @@ class Traffic(Kinds):
 
     # ---- events ----------------------------------------------------------------------
 
+    def advance(self, now_ns: int) -> None:
+        """Let it be *now_ns*, where nothing happens before that."""
+        self.now_ns = now_ns
+
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
         """Let events happen until shares have ended, or the next is after *until_ns*.
 
@@ -522,8 +531,9 @@ class Traffic(Kinds):
         Raises:
             RunFailed: If virtual time runs out.
         """
-        while self._heap_used:
-            at_ns = self._heap_ns[0]
+        coming = self._coming
+        while coming.count:
+            at_ns = coming.first_ns()
             if self.done and at_ns > self.now_ns:
                 return True
             if at_ns > until_ns:
@@ -540,17 +550,15 @@ class Traffic(Kinds):
                 )
             self.now_ns = at_ns
             self.events += 1
-            what = self._heap_what[0]
-            kind = what % _KINDS
-            number = what // _KINDS
+            what = coming.take()
+            kind = what & (_KINDS - 1)
+            number = what >> _KIND_BITS
             if kind == _NETWORK:
-                self._happen(number)  # takes itself from the top
+                self._happen(number)
+            elif kind == _TAKEN:
+                self._take(number)
+            elif kind == _ARRIVED:
+                self._arrive(number)
             else:
-                self._pop()
-                if kind == _TAKEN:
-                    self._take(number)
-                elif kind == _ARRIVED:
-                    self._arrive(number)
-                else:
-                    self._start(number)
+                self._start(number)
         return bool(self.done)

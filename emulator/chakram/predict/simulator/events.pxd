@@ -4,21 +4,47 @@ cimport cython
 
 cdef long long _NO_EVENT
 cdef int _FIELDS
+cdef int _RUNS
 
 
 cdef class Events:
-    cdef long long[::1] _heap
-    cdef long long _number
     cdef readonly long long count
+    cdef long long _order
+    cdef long long _first_ns
+    cdef long long _first_order
+    cdef int _next
+    cdef Py_ssize_t _room
+    cdef long long[::1] _runs
+    cdef Py_ssize_t _fronts[4]
+    cdef Py_ssize_t _sizes[4]
+    cdef long long _fronts_ns[4]
+    cdef long long _fronts_order[4]
+    cdef long long _lasts_ns[4]
+    cdef long long _lasts_order[4]
+    cdef long long[::1] _heap
+    cdef Py_ssize_t _heap_count
 
     cpdef long long first_ns(self) except? -1
-    @cython.locals(heap="long long[::1]", place="Py_ssize_t", parent="Py_ssize_t")
     cpdef add(self, long long time_ns, long long what)
+    cpdef long long next_order(self) except? -1
+    @cython.locals(run=int)
+    cpdef add_at(self, long long time_ns, long long order, long long what)
+    @cython.locals(run=int, at="Py_ssize_t", what="long long")
+    cpdef long long take(self) except? -1
+    @cython.locals(place="Py_ssize_t", at="Py_ssize_t")
+    cdef _append(self, int run, long long time_ns, long long order, long long what)
+    @cython.locals(
+        old="long long[::1]", runs="long long[::1]", room="Py_ssize_t", run=int,
+        index="Py_ssize_t", place="Py_ssize_t", field="Py_ssize_t",
+    )
+    cdef _widen(self)
+    @cython.locals(heap="long long[::1]", place="Py_ssize_t", parent="Py_ssize_t")
+    cdef _push(self, long long time_ns, long long order, long long what)
     @cython.locals(
         heap="long long[::1]", what="long long", end="Py_ssize_t", time_ns="long long",
-        number="long long", at="Py_ssize_t", child="Py_ssize_t", other="Py_ssize_t",
+        order="long long", at="Py_ssize_t", child="Py_ssize_t", other="Py_ssize_t",
     )
-    cpdef long long take(self) except? -1
+    cdef long long _pop(self) except? -1
     @cython.locals(
         old="long long[::1]", heap="long long[::1]", count="Py_ssize_t",
         at="Py_ssize_t",

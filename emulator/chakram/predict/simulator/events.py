@@ -1,8 +1,11 @@
 # cython: annotation_typing=False, language_level=3, boundscheck=False
 # cython: wraparound=False, initializedcheck=False
-"""Events of a simulation, by time: a binary heap of integers.
+"""Events of a simulation, by time: runs of integers, and a binary heap.
 
-Events of one time happen in the order in which they were made.
+What happens makes something happen a fixed time later: as long as a packet takes, or a
+link is long. Of one such time the events are made in the order in which they happen, so
+each is put behind the last one of a *run*, the first run of a few where it fits, and
+taken from its front. The heap has the few that fit behind none.
 """
 
 from __future__ import annotations
@@ -15,56 +18,192 @@ NO_EVENT = (1 << 63) - 1
 """The time of the next event, where there is none."""
 
 _NO_EVENT = NO_EVENT
-_FIELDS = 3  # of an entry: time, number, what happens; literal where it is hot
+_FIELDS = 3  # of an entry: time, order, what happens; literal where it is hot
+_RUNS = 4
+_FIRST_ROOM = 64
 
 
 class Events:
-    """What happens, and when.
+    """What happens, and when; what is of one time in the order of a number.
 
     Attributes:
         count: How many events there are.
     """
 
-    __slots__ = ("_heap", "_number", "count")
+    __slots__ = (
+        "_first_ns",
+        "_first_order",
+        "_fronts",
+        "_fronts_ns",
+        "_fronts_order",
+        "_heap",
+        "_heap_count",
+        "_lasts_ns",
+        "_lasts_order",
+        "_next",
+        "_order",
+        "_room",
+        "_runs",
+        "_sizes",
+        "count",
+    )
 
     def __init__(self) -> None:
-        self._heap = array("q", bytes(8 * _FIELDS * 64))
-        self._number = 0
         self.count = 0
+        self._order = 0
+        # The next event, and which run has it; _RUNS: the heap has.
+        self._first_ns = NO_EVENT
+        self._first_order = 0
+        self._next = _RUNS
+        # Runs, one behind the other, are rings with as much room each: which entry is
+        # the first, how many there are, and the times and orders of both ends.
+        self._room = _FIRST_ROOM
+        self._runs = array("q", bytes(8 * _FIELDS * _RUNS * _FIRST_ROOM))
+        self._fronts = [0] * 4
+        self._sizes = [0] * 4
+        self._fronts_ns = [NO_EVENT] * 4
+        self._fronts_order = [0] * 4
+        self._lasts_ns = [-NO_EVENT] * 4
+        self._lasts_order = [0] * 4
+        self._heap = array("q", bytes(8 * _FIELDS * _FIRST_ROOM))
+        self._heap_count = 0
 
     def first_ns(self) -> int:
         """Return the time of the next event; ``NO_EVENT``: there is none."""
-        return self._heap[0] if self.count > 0 else _NO_EVENT
+        return self._first_ns
 
     def add(self, time_ns: int, what: int) -> None:
-        """Let something happen; *what* says what, to whoever takes it."""
-        if (self.count + 1) * _FIELDS > len(self._heap):
+        """Let something happen, behind all that was added for that time.
+
+        *what* says what, to whoever takes it.
+        """
+        self._order += 1
+        self.add_at(time_ns, self._order, what)
+
+    def next_order(self) -> int:
+        """Return a number for ``add_at`` that is above all before it."""
+        self._order += 1
+        return self._order
+
+    def add_at(self, time_ns: int, order: int, what: int) -> None:
+        """Let something happen; *order* is a number of ``next_order``, used once."""
+        self.count += 1
+        run = 0
+        while run < _RUNS:
+            if self._lasts_ns[run] < time_ns or (
+                self._lasts_ns[run] == time_ns and self._lasts_order[run] < order
+            ):
+                self._append(run, time_ns, order, what)
+                break
+            run += 1
+        else:
+            self._push(time_ns, order, what)
+        if time_ns < self._first_ns or (
+            time_ns == self._first_ns and order < self._first_order
+        ):
+            self._first_ns = time_ns
+            self._first_order = order
+            self._next = run
+
+    def take(self) -> int:
+        """Take out the next event, which there must be; return what happens."""
+        self.count -= 1
+        run = self._next
+        if run < _RUNS:
+            at = 3 * (run * self._room + self._fronts[run])
+            what = self._runs[at + 2]
+            self._fronts[run] = (self._fronts[run] + 1) & (self._room - 1)
+            self._sizes[run] -= 1
+            if self._sizes[run] > 0:
+                at = 3 * (run * self._room + self._fronts[run])
+                self._fronts_ns[run] = self._runs[at]
+                self._fronts_order[run] = self._runs[at + 1]
+            else:
+                self._fronts_ns[run] = _NO_EVENT
+                self._lasts_ns[run] = -_NO_EVENT
+        else:
+            what = self._pop()
+        # The heap first: it is empty mostly.
+        self._next = _RUNS
+        self._first_ns = _NO_EVENT
+        if self._heap_count > 0:
+            self._first_ns = self._heap[0]
+            self._first_order = self._heap[1]
+        for run in range(_RUNS):
+            if self._fronts_ns[run] < self._first_ns or (
+                self._fronts_ns[run] == self._first_ns
+                and self._fronts_order[run] < self._first_order
+                and self._sizes[run] > 0
+            ):
+                self._first_ns = self._fronts_ns[run]
+                self._first_order = self._fronts_order[run]
+                self._next = run
+        return what
+
+    # Runs.
+
+    def _append(self, run: int, time_ns: int, order: int, what: int) -> None:
+        """Put an event behind the last one of a run."""
+        if self._sizes[run] == self._room:
+            self._widen()
+        place = (self._fronts[run] + self._sizes[run]) & (self._room - 1)
+        at = 3 * (run * self._room + place)
+        self._runs[at] = time_ns
+        self._runs[at + 1] = order
+        self._runs[at + 2] = what
+        if self._sizes[run] == 0:
+            self._fronts_ns[run] = time_ns
+            self._fronts_order[run] = order
+        self._sizes[run] += 1
+        self._lasts_ns[run] = time_ns
+        self._lasts_order[run] = order
+
+    def _widen(self) -> None:
+        """Give all runs twice the room."""
+        old = self._runs
+        room = self._room
+        runs = array("q", bytes(2 * 8 * len(old)))
+        for run in range(_RUNS):
+            for index in range(self._sizes[run]):
+                place = (self._fronts[run] + index) & (room - 1)
+                for field in range(_FIELDS):
+                    runs[_FIELDS * (2 * run * room + index) + field] = old[
+                        _FIELDS * (run * room + place) + field
+                    ]
+            self._fronts[run] = 0
+        self._runs = runs
+        self._room = 2 * room
+
+    # The heap.
+
+    def _push(self, time_ns: int, order: int, what: int) -> None:
+        if (self._heap_count + 1) * _FIELDS > len(self._heap):
             self._grow()
         heap = self._heap
-        place = self.count
-        self.count += 1
-        self._number += 1
-        # Later than all that have its time: it rises past later ones only.
+        place = self._heap_count
+        self._heap_count += 1
         while place > 0:
             parent = (place - 1) >> 1
-            if heap[3 * parent] <= time_ns:
+            if heap[3 * parent] < time_ns or (
+                heap[3 * parent] == time_ns and heap[3 * parent + 1] < order
+            ):
                 break
             heap[3 * place] = heap[3 * parent]
             heap[3 * place + 1] = heap[3 * parent + 1]
             heap[3 * place + 2] = heap[3 * parent + 2]
             place = parent
         heap[3 * place] = time_ns
-        heap[3 * place + 1] = self._number
+        heap[3 * place + 1] = order
         heap[3 * place + 2] = what
 
-    def take(self) -> int:
-        """Take out the next event, which there must be; return what happens."""
+    def _pop(self) -> int:
+        """Take out the first event of the heap; return what happens."""
         heap = self._heap
         what = heap[2]
-        self.count -= 1
-        end = self.count * _FIELDS
+        self._heap_count -= 1
+        end = self._heap_count * _FIELDS
         time_ns = heap[end]
-        number = heap[end + 1]
+        order = heap[end + 1]
         at = 0
         child = _FIELDS
         while child < end:
@@ -75,7 +214,7 @@ class Events:
             ):
                 child = other
             if time_ns < heap[child] or (
-                time_ns == heap[child] and number < heap[child + 1]
+                time_ns == heap[child] and order < heap[child + 1]
             ):
                 break
             heap[at] = heap[child]
@@ -84,7 +223,7 @@ class Events:
             at = child
             child = 2 * at + _FIELDS
         heap[at] = time_ns
-        heap[at + 1] = number
+        heap[at + 1] = order
         heap[at + 2] = heap[end + 2]
         return what
 

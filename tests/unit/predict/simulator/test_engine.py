@@ -48,6 +48,39 @@ def test_events_happen_by_time_and_then_in_the_order_they_were_made(
     assert [events.take() for _ in expected] == [what for _, what in sorted(expected)]
 
 
+@given(
+    steps=st.lists(
+        st.one_of(st.none(), st.tuples(st.integers(-3, 50), st.booleans())),
+        min_size=1,
+        max_size=300,
+    ),
+    room=st.sampled_from((0, 100, 500)),
+)
+def test_events_of_a_time_may_have_older_numbers(
+    steps: list[tuple[int, bool] | None], room: int
+) -> None:
+    events = Events()
+    # Runs and the heap have room for 64; what comes first makes them grow.
+    expected = [(number % 7, events.next_order()) for number in range(room)]
+    for entry in expected:
+        events.add_at(*entry, entry[1])
+    kept: list[int] = []
+    for step in steps:
+        if step is None:
+            heapify(expected)
+            if expected:
+                assert events.first_ns() == expected[0][0]
+                assert events.take() == heappop(expected)[1]
+            continue
+        time_ns, is_now = step
+        kept.append(events.next_order())
+        order = kept.pop() if is_now else kept.pop(0)
+        events.add_at(time_ns, order, order)
+        expected.append((time_ns, order))
+    assert [events.take() for _ in expected] == [what for _, what in sorted(expected)]
+    assert (events.count, events.first_ns()) == (0, NO_EVENT)
+
+
 def planned(
     rows: Sequence[Operation],
     others: Sequence[Operation] | None = None,
