@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan, PortPlan, QueuePairPlan
     from chakram.switch.ecmp import EcmpHash
 
-__all__ = ["Router", "Ways", "ports_of"]
+__all__ = ["Router", "Ways", "no_path", "ports_of"]
 
 
 def ports_of(plan: Plan) -> list[PortPlan]:
@@ -84,24 +84,11 @@ class Router:
             PlanError: If the address is that of no port.
             FabricError: If there is no path.
         """
-        sender = self._ports[source]
-        receiver = self._index_of.get((address, udp_port))
-        if receiver is None:
-            raise PlanError(
-                f"plan: port {sender.number}",
-                f"sends to {socket_text(address, udp_port)}, which is the address of "
-                "no port",
-                "the plan is not complete",
-            )
+        receiver = self.receiver(source, address, udp_port)
         if receiver == source:
             return (), receiver
+        sender = self._ports[source]
         host, target = sender.host, self._ports[receiver].host
-        if host == target:
-            raise FabricError(
-                "topology",
-                f"two ports are on {host}",
-                "two ports need two connected hosts",
-            )
         choose = self._ecmp.chooser(
             Flow(
                 sender=source,
@@ -117,17 +104,37 @@ class Router:
         while node != target:
             hops = self._hops(node, target)
             if not hops:
-                raise FabricError(
-                    "topology",
-                    f"there is no path from {host} to {target}",
-                    "two ports need two connected hosts",
-                )
+                raise no_path(host, target)
             # A host has one link: only switches choose.
             number = self._number_of.get(node)
             end = hops[0 if number is None else choose(number, len(hops))]
             ends.append(end)
             node = self._node_after[end]
         return tuple(ends), receiver
+
+    def receiver(self, source: int, address: str, udp_port: int) -> int:
+        """Return the index of the port that a port sends to; arguments as above.
+
+        Raises:
+            PlanError: If the address is that of no port.
+            FabricError: If it is another port of the same host.
+        """
+        sender = self._ports[source]
+        receiver = self._index_of.get((address, udp_port))
+        if receiver is None:
+            raise PlanError(
+                f"plan: port {sender.number}",
+                f"sends to {socket_text(address, udp_port)}, which is the address of "
+                "no port",
+                "the plan is not complete",
+            )
+        if receiver != source and self._ports[receiver].host == sender.host:
+            raise FabricError(
+                "topology",
+                f"two ports are on {sender.host}",
+                "two ports need two connected hosts",
+            )
+        return receiver
 
     def _hops(self, node: str, target: str) -> tuple[PortRef, ...]:
         """Return the ports through which shortest paths to host *target* leave."""
@@ -139,6 +146,15 @@ class Router:
             hops = self._topology.next_hops(node, target)
             self._next_hops[node, last] = hops
         return hops
+
+
+def no_path(host: str, target: str) -> FabricError:
+    """Return what is wrong if nothing leads from one host to another."""
+    return FabricError(
+        "topology",
+        f"there is no path from {host} to {target}",
+        "two ports need two connected hosts",
+    )
 
 
 class Ways:

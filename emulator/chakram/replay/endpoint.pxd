@@ -41,7 +41,8 @@ cdef class Endpoint:
     @cython.locals(engine=PortEngine, arrivals=list)
     cpdef advance(self, long long now_ns)
     @cython.locals(
-        engine=PortEngine, replay=Replay, timer_ns="long long", next_ns="long long"
+        engine=PortEngine, replay=Replay, timer_ns="long long", next_ns="long long",
+        bundles=dict,
     )
     cdef _serve(self, long long now_ns)
     cpdef expect(self, long long due_ns, object qpn, object event)

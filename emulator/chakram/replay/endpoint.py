@@ -309,6 +309,7 @@ class Endpoint:
     def _serve(self, now_ns: int) -> None:
         """Handle the timers of all replays; post what they have to send."""
         engine = self.engine
+        bundles = self._bundle_of_qpn
         timer_ns = _NEVER
         for replay in self.replays:
             if replay.next_timer_ns() <= now_ns:
@@ -319,7 +320,7 @@ class Endpoint:
             post = replay.next_post()
             while post is not None:
                 qpn, immediate, size_bytes, order = post
-                bundle = self._bundle_of_qpn.get(qpn)
+                bundle = bundles.get(qpn) if bundles else None
                 if self._links and qpn in self._links:
                     self._links[qpn].carry(immediate, size_bytes, now_ns)
                 elif bundle is None:
@@ -349,7 +350,7 @@ class Endpoint:
             self.events.append((qpn, event))
             return
         recorded = qpn
-        bundle = self._bundle_of_qpn.get(qpn)
+        bundle = self._bundle_of_qpn.get(qpn) if self._bundle_of_qpn else None
         if bundle is not None:
             whole: Event | None = event
             if isinstance(event, MessageReceived):

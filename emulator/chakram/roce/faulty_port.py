@@ -308,6 +308,10 @@ class FaultyPort(PortEngine):
         wakeup_ns = super().next_wakeup_ns()
         return min(wakeup_ns, self._held[0][0]) if self._held else wakeup_ns
 
+    def has_news(self) -> bool:
+        """Tell whether to look at it; see `PortEngine`."""
+        return True
+
     def handle_timers(self, now_ns: int) -> None:
         """Act on what is due; see `PortEngine`."""
         super().handle_timers(now_ns)

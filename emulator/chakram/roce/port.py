@@ -265,6 +265,13 @@ class PortEngine:
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
 
+    def has_news(self) -> bool:
+        """Tell whether its owner is to look at it before the time that it was told.
+
+        That time is what `next_wakeup_ns` said last.
+        """
+        return self._scheduler.has_news or len(self._events) > 0
+
     def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int = 0) -> bool:
         """Let queue pair *qpn* refuse the packet *psn* for now.
 

@@ -9,6 +9,7 @@ from chakram.roce.verify cimport ArrivingFlow, PacketVerifier
 cdef int _MALFORMED
 cdef int _INTACT
 cdef int _WRONG_ICRC
+cdef int _DATA
 cdef int _CNP
 cdef int _ACKNOWLEDGE
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.roce.constants import BurstKind
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
 from chakram.roce.opcodes import REFUSED_OPCODES, Opcode
 from chakram.roce.verify import INTACT, WRONG_ICRC
@@ -24,6 +25,7 @@ __all__ = ["Receiver"]
 _MALFORMED = MALFORMED
 _INTACT = INTACT
 _WRONG_ICRC = WRONG_ICRC
+_DATA = int(BurstKind.DATA)
 _CNP = int(Opcode.CNP)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 
@@ -115,7 +117,13 @@ class Receiver:
         if burst.is_marked:
             ce = count
         queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
-        self._scheduler.update(queue_pair, now_ns, now_ns)
+        # Most data lets nobody send anything.
+        if (
+            burst.kind != _DATA
+            or queue_pair.responder.has_answer()
+            or queue_pair.requester.failed
+        ):
+            self._scheduler.update(queue_pair, now_ns, now_ns)
 
     def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int) -> bool:
         """See `PortEngine.be_not_ready`."""

@@ -29,6 +29,7 @@ cdef class Scheduler:
     cdef readonly long long bursts_sent
     cdef readonly long long control_sent
     cdef readonly Histogram pacing_errors
+    cdef bint has_news
     cdef int _paused
     cdef long long _data_until_ns
     cdef long long _answers_until_ns

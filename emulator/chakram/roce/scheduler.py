@@ -46,6 +46,8 @@ class Scheduler:
         control_sent: Likewise.
         pacing_errors: Likewise.
         paused_ns: Likewise.
+        has_news: Whether something may have become due sooner, or may be sent, since
+            `next_wakeup_ns` was asked.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class Scheduler:
         "bursts_sent",
         "bytes_sent",
         "control_sent",
+        "has_news",
         "pacing_errors",
         "packets_sent",
         "paused_ns",
@@ -100,6 +103,7 @@ class Scheduler:
         self.bursts_sent = 0
         self.control_sent = 0
         self.pacing_errors = Histogram()
+        self.has_news = True
         # What the network pauses, until when, and since when data has rested.
         self._paused = 0
         self._data_until_ns = 0
@@ -127,6 +131,7 @@ class Scheduler:
         is_busy = len(self._answering) + len(self._turns.ring) > 0
         ready_ns = _NEVER if queue_pair.is_in_ring else queue_pair.requester.ready_ns()
         if ready_ns <= now_ns:
+            self.has_news = True
             if since_ns < ready_ns:
                 # Another timer of the queue pair was due before its pace was.
                 since_ns = ready_ns
@@ -145,11 +150,13 @@ class Scheduler:
             queue_pair.requester.end_turn(now_ns)
         elif self._turns.has_other_order(queue_pair):
             # It has gone back, or skipped what had arrived after all.
+            self.has_news = True
             self._turns.leave(queue_pair)
             self._turns.enter(queue_pair)
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
                 self._line.demand(now_ns)
+            self.has_news = True
             queue_pair.is_answering = True
             self._answering.append(queue_pair)
         self._schedule(queue_pair)
@@ -225,6 +232,7 @@ class Scheduler:
 
     def next_wakeup_ns(self) -> int:
         """See `PortEngine.next_wakeup_ns`."""
+        self.has_news = False
         wakeup_ns = _NEVER
         if self._paused != 0:
             wakeup_ns = self._paused_wakeup_ns()
@@ -304,15 +312,18 @@ class Scheduler:
         requester = queue_pair.requester
         time_ns = requester.retries.timeout_ns
         if time_ns < queue_pair.timeout_entry_ns:
+            self.has_news = True
             queue_pair.timeout_entry_ns = time_ns
             self._timers.add(time_ns, queue_pair.qpn)
         time_ns = requester.control_timer_ns()
         if time_ns < queue_pair.control_entry_ns:
+            self.has_news = True
             queue_pair.control_entry_ns = time_ns
             self._timers.add(time_ns, queue_pair.qpn)
         if not queue_pair.is_in_ring:
             time_ns = requester.ready_ns()
             if time_ns < queue_pair.ready_entry_ns:
+                self.has_news = True
                 queue_pair.ready_entry_ns = time_ns
                 self._timers.add(time_ns, queue_pair.qpn)
 

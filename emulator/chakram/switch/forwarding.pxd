@@ -20,14 +20,14 @@ cdef class Forwarding:
     cdef list _balancing
     cdef unsigned long long _seed
     cdef list _flows
-    cdef list _starts
-    cdef list _ends
-    cdef list _paths
+    cdef long long[::1] _spans
+    cdef long long[::1] _paths
+    cdef Py_ssize_t _paths_used
     cdef dict _hops
     cdef list _numbers
 
     cpdef links_changed(self)
-    @cython.locals(at="Py_ssize_t", end="Py_ssize_t", number=int, port=Port)
+    @cython.locals(at="Py_ssize_t", number=int, port=Port)
     cpdef int egress(self, int flow, int hop, int node, int destination) except? -2
     @cython.locals(hops=list, key="long long")
     cdef list _hops_to(self, long long node, long long destination)

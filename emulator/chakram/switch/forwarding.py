@@ -1,4 +1,4 @@
-# cython: annotation_typing=False, language_level=3
+# cython: annotation_typing=False, language_level=3, initializedcheck=False
 """Where packets go on: next hops, and the choice among equal-cost ones.
 
 Where switches hash, the path of a flow is found once and kept until a link goes down or
@@ -7,6 +7,7 @@ comes up: hashes of real switches cost more than everything else about a packet.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from chakram.switch.draws import draw
@@ -33,6 +34,13 @@ _KINDS = {
 _MANY_HOPS = 64
 
 
+def _doubled(old: array[int]) -> array[int]:
+    """Return an array that begins with *old*, and is twice as long."""
+    new = array("q", bytes(2 * 8 * len(old)))
+    memoryview(new)[: len(old)] = memoryview(old)
+    return new
+
+
 class Forwarding:
     """The forwarding tables of all switches of a fabric.
 
@@ -46,15 +54,15 @@ class Forwarding:
 
     __slots__ = (
         "_balancing",
-        "_ends",
         "_flows",
         "_hops",
         "_next_hops",
         "_numbers",
         "_paths",
+        "_paths_used",
         "_ports",
         "_seed",
-        "_starts",
+        "_spans",
     )
 
     def __init__(
@@ -71,10 +79,11 @@ class Forwarding:
         self._seed = seed & ((1 << 64) - 1)
         # Of each flow: where it enters the fabric, its destination, how to choose.
         self._flows: list[tuple[int, int, Callable[[], Chooser]]] = []
-        # Ports by which a flow leaves the switches of its path, where that is known.
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._paths: list[int] = []
+        # Ports by which a flow leaves the switches of its path, where that is known:
+        # where they begin and end among those of all flows.
+        self._spans = array("q", bytes(8 * 2 * 64))
+        self._paths = array("q", bytes(8 * _MANY_HOPS))
+        self._paths_used = 0
         self._hops: dict[int, list[int]] = {}
         # Packets for which a switch has chosen so far.
         self._numbers = [0] * len(balancing)
@@ -89,22 +98,26 @@ class Forwarding:
             destination: The node that the flow is for.
             chooser: Makes what chooses for it, see ``EcmpHash.chooser``.
         """
+        number = len(self._flows)
         self._flows.append((switch, destination, chooser))
-        self._starts.append(0)
-        self._ends.append(0)
-        self._find_path(len(self._flows) - 1)
-        return len(self._flows) - 1
+        if 2 * number == len(self._spans):
+            self._spans = _doubled(self._spans)
+        self._find_path(number)
+        return number
 
     def links_changed(self) -> None:
         """Find new paths: links have gone down or come up."""
         self._hops.clear()
-        self._paths.clear()
+        self._paths_used = 0
         for flow in range(len(self._flows)):
             self._find_path(flow)
 
     def path(self, flow: int) -> tuple[int, ...]:
         """Return the ports by which a flow leaves switches, as far as that is known."""
-        return tuple(self._paths[self._starts[flow] : self._ends[flow]])
+        return tuple(
+            self._paths[at]
+            for at in range(self._spans[2 * flow], self._spans[2 * flow + 1])
+        )
 
     def egress(self, flow: int, hop: int, node: int, destination: int) -> int:
         """Return the port by which a packet leaves switch *node*; -1: by none.
@@ -115,9 +128,8 @@ class Forwarding:
             node: Where it is.
             destination: The node that it is for.
         """
-        at = self._starts[flow] + hop
-        end = self._ends[flow]
-        if at < end:
+        at = self._spans[2 * flow] + hop
+        if at < self._spans[2 * flow + 1]:
             number = self._paths[at]
             port = self._ports[number]
             if port.node == node:
@@ -127,20 +139,22 @@ class Forwarding:
     def _find_path(self, flow: int) -> None:
         node, destination, chooser = self._flows[flow]
         choose = chooser()
-        found: list[int] = []
-        while node < len(self._balancing) and len(found) < _MANY_HOPS:
+        if self._paths_used + _MANY_HOPS > len(self._paths):
+            self._paths = _doubled(self._paths)
+        start = end = self._paths_used
+        while node < len(self._balancing) and end < start + _MANY_HOPS:
             hops = self._hops_to(node, destination)
             if not hops or (len(hops) > 1 and self._balancing[node] != _HASH):
                 break  # what follows is not known before the packet is there
             number = hops[choose(node, len(hops))]
-            found.append(number)
+            self._paths[end] = number
+            end += 1
             peer = self._ports[number].peer
             if peer < 0:
                 break
             node = self._ports[peer].node
-        self._starts[flow] = len(self._paths)
-        self._paths += found
-        self._ends[flow] = len(self._paths)
+        self._spans[2 * flow] = start
+        self._spans[2 * flow + 1] = self._paths_used = end
 
     def _hops_to(self, node: int, destination: int) -> list[int]:
         """Return the ports by which to go on, of links that are up if any is."""

@@ -41,6 +41,26 @@ def test_an_answer_that_is_no_longer_due_is_dropped() -> None:
     assert port.next_wakeup_ns() == NEVER
 
 
+def test_only_what_may_lead_to_something_is_news() -> None:
+    port, peer = make_port(), make_port(qpns=())
+    peer.add_queue_pair(make_queue_pair(101, 1, ack_interval_packets=99))
+    peer.post_send(101, 0, 3 * MTU, 0)
+    bursts = [peer.next_burst(0) for _ in range(3)]
+    assert port.next_wakeup_ns() == NEVER
+    for burst in bursts[:2]:
+        port.receive_burst(burst, 0)
+        assert not port.has_news()
+    port.receive_burst(bursts[2], 0)
+    assert port.has_news()
+    drained(port, 0)
+    assert port.next_wakeup_ns() == NEVER
+    assert port.has_news()  # a message has come
+    assert port.next_event() is not None
+    assert not port.has_news()
+    port.post_send(1, 0, MTU, 0)
+    assert port.has_news()
+
+
 def test_packets_for_nobody_are_counted() -> None:
     port, peer = make_port(), make_port(qpns=(1,))
     peer.post_send(1, 0, 10, 0)

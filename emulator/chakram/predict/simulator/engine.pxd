@@ -49,8 +49,8 @@ cdef int _KIND_BITS
 cdef class VirtualFabric(Wires):
     cdef readonly long long events
     cdef list _endpoints
-    cdef list _hosts
-    cdef dict _endpoint_of
+    cdef long long[::1] _hosts
+    cdef long long[::1] _endpoint_of
     cdef object _route
     cdef object _sampler
     cdef int _data_dscp
@@ -64,10 +64,10 @@ cdef class VirtualFabric(Wires):
     cdef list _destinations
     cdef list _receivers
     cdef list _local
-    cdef list _wake_ns
-    cdef list _is_held
+    cdef long long[::1] _wake_ns
+    cdef long long[::1] _is_held
     cdef list _data_classes
-    cdef list _finished
+    cdef long long[::1] _finished
     cdef long long _unfinished
     cdef bint _has_failed
 
@@ -100,5 +100,5 @@ cdef class VirtualFabric(Wires):
     cdef _deliver_local(self, Py_ssize_t place)
     @cython.locals(endpoint=Endpoint, wake_ns="long long")
     cdef _wake(self, Py_ssize_t index)
-    @cython.locals(port=Port)
+    @cython.locals(index="Py_ssize_t", klass=int, is_held=bint, port=Port)
     cdef _look_at(self, Py_ssize_t number)

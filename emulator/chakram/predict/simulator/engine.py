@@ -13,6 +13,7 @@ in one piece what a host has sent at once, and in coarser simulations.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from chakram.predict.simulator.wires import (
@@ -148,8 +149,11 @@ class VirtualFabric(Wires):
         self.events = 0
         self._sampler = sampler
         self._endpoints = endpoints
-        self._hosts = list(hosts)
-        self._endpoint_of = {port: index for index, port in enumerate(hosts)}
+        self._hosts = array("q", hosts)
+        # By port; -1: of no endpoint.
+        self._endpoint_of = array("q", [-1] * len(self._ports))
+        for index, port in enumerate(hosts):
+            self._endpoint_of[port] = index
         self._route = route
         self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
         self._ecn = _ECT if is_marked else _NOT_ECT
@@ -162,8 +166,8 @@ class VirtualFabric(Wires):
         self._destinations: list[int] = []
         self._receivers: list[int] = []
         self._local: list[tuple[int, Burst] | None] = []
-        self._wake_ns = [NEVER] * len(endpoints)
-        self._is_held = [False] * len(endpoints)
+        self._wake_ns = array("q", [NEVER] * len(endpoints))
+        self._is_held = array("q", bytes(8 * len(endpoints)))
         # Of each endpoint the classes that its data have.
         self._data_classes = [
             sorted(
@@ -176,7 +180,7 @@ class VirtualFabric(Wires):
             )
             for endpoint, port in zip(endpoints, hosts, strict=True)
         ]
-        self._finished = [False] * len(endpoints)
+        self._finished = array("q", bytes(8 * len(endpoints)))
         self._unfinished = len(endpoints)
         self._has_failed = False
 
@@ -277,8 +281,11 @@ class VirtualFabric(Wires):
             ):
                 self._tell(burst.parts, slot)
         self._forget(slot)
-        endpoint.engine.receive_burst(burst, self.now_ns, first, count, ce)
-        self._drive(index)
+        engine = endpoint.engine
+        engine.receive_burst(burst, self.now_ns, first, count, ce)
+        # Most packets neither end a message nor ask for an answer: nothing follows.
+        if engine.has_news() or self._wake_ns[index] <= self.now_ns:
+            self._drive(index)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
         """Note how the last packet of a message has come, unless one was taken."""
@@ -420,8 +427,8 @@ class VirtualFabric(Wires):
     def _look_at(self, number: int) -> None:
         """Let a port go on, or stop, after a pause has begun or ended."""
         self._kick(number)
-        index = self._endpoint_of.get(number)
-        if index is None:
+        index = self._endpoint_of[number]
+        if index < 0:
             return
         # What of a host with several classes is in one that is paused waits in the
         # queue of its port: that of the others is not to wait behind it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
+from chakram.predict.routing import no_path
 from chakram.switch.dependencies import buffer_cycle
 from chakram.switch.ecmp import Flow
 from chakram.switch.model import SwitchModel
@@ -62,6 +63,8 @@ class SwitchFabric:
         nodes = (*topology.switches, *topology.hosts)
         self._node_of = {node: number for number, node in enumerate(nodes)}
         self._nodes = nodes
+        # By switch and the switch of a destination: few, for many of those.
+        self._hops: dict[tuple[str, str], list[int]] = {}
         self.model = SwitchModel(
             switches=[self._switch(name, profile, ecn) for name in topology.switches],
             hosts=[self._host(name, profile) for name in topology.hosts],
@@ -89,8 +92,15 @@ class SwitchFabric:
 
     def next_hops(self, node: int, destination: int) -> list[int]:
         """Return the ports on shortest paths; see ``Forwarding``."""
-        hops = self._topology.next_hops(self._nodes[node], self._nodes[destination])
-        return [self._number_of[end] for end in hops]
+        name, target = self._nodes[node], self._nodes[destination]
+        last = self._topology.switch_of(target)
+        hops = self._hops.get((name, last)) if name not in (last, target) else None
+        if hops is None:
+            ends = self._topology.next_hops(name, target)
+            hops = [self._number_of[end] for end in ends]
+            if name not in (last, target):
+                self._hops[name, last] = hops
+        return hops
 
     def buffer_cycle(self) -> tuple[str, ...]:
         """Return the names of ports that depend on one another in a circle, or none.
@@ -173,7 +183,7 @@ class FlowRoutes:
     """Finds the flow that a burst is of, and the endpoint that it reaches.
 
     Args:
-        router: Knows addresses, and the path of every flow.
+        router: Knows addresses.
         endpoints: The sending and receiving ports.
         ports: Their plans, in the same order.
         fabric: What they are the hosts of.
@@ -193,6 +203,13 @@ class FlowRoutes:
         self._ports = ports
         self._fabric = fabric
         self._ecmp = ecmp
+        model = fabric.model
+        # Of each port the node of its host, and the one that its host hangs on.
+        self._nodes = [fabric.node(port.host) for port in ports]
+        self._entries = [
+            model.port(model.port(fabric.host_port(port.host)).peer).node
+            for port in ports
+        ]
 
     def __call__(
         self, source: int, destination: int, source_port: int
@@ -205,11 +222,10 @@ class FlowRoutes:
             source_port: UDP source port.
         """
         address, udp_port = self._destinations[source][destination]
-        ends, receiver = self._router(source, address, udp_port, source_port)
-        if not ends:
+        receiver = self._router.receiver(source, address, udp_port)
+        if receiver == source:
             return -1, -1, receiver
-        fabric = self._fabric
-        node = fabric.node(self._ports[receiver].host)
+        entry, node = self._entries[source], self._nodes[receiver]
         flow = Flow(
             sender=source,
             receiver=receiver,
@@ -218,9 +234,9 @@ class FlowRoutes:
             source_port=source_port,
             destination_port=udp_port,
         )
-        peer = fabric.model.port(fabric.port(ends[0])).peer
-        entry = fabric.model.port(peer).node
-        number = fabric.model.forwarding.add_flow(
-            entry, node, lambda: self._ecmp.chooser(flow)
-        )
+        fabric = self._fabric
+        forwarding = fabric.model.forwarding
+        number = forwarding.add_flow(entry, node, lambda: self._ecmp.chooser(flow))
+        if not forwarding.path(number) and not fabric.next_hops(entry, node):
+            raise no_path(self._ports[source].host, self._ports[receiver].host)
         return number, node, receiver

@@ -10,6 +10,7 @@ from chakram.collectives.groups import world_group
 from chakram.collectives.schedule import part_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
 from chakram.fabric.shapes import single_switch
+from chakram.fabric.topology import EcnThresholds
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import JobSettings, Plan, RunSettings
 from chakram.plan.transport import TransportPlan
@@ -26,6 +27,7 @@ from tests.made_plans import (
     share_rows,
     world_plan,
 )
+from tests.plans import dcqcn_arguments
 from tests.unit.predict.simulator.simulating import SIZE, simulate
 
 # Bytes: with S the buffer and p(c) the size of part c, modulo n.
@@ -282,6 +284,39 @@ def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
     assert found == {"drops": 1, "duplicates": 1}
     assert result.disturbed == (1, 1, 0)
     assert [row.received_bytes for row in share_rows(result.records)] == [50_000] * 2
+
+
+def test_ports_that_are_always_looked_at_do_what_those_do_that_are_for_news() -> None:
+    marks = EcnThresholds(kmin_bytes=4_000, kmax_bytes=16_000, probability=0.5)
+    topology = single_switch(
+        4, 10**10, host_delay_ns=500, host_queue_bytes=20_000, host_ecn=marks
+    )
+    rows = [
+        collective("gather", 400_000),
+        collective("all_to_all", 400_000, number=1, after=[0]),
+    ]
+    # A port with faults is always looked at; this one never comes.
+    found = []
+    for faults in (), (PacketFault(action=FaultAction.DROP, nth=10**9),):
+        plan = make_plan(
+            [program(rank, world_group(4), rows) for rank in range(4)],
+            topology,
+            transport=TransportPlan(
+                window_bytes=1 << 16,
+                retransmit_timeout_ns=10**6,
+                retry_limit=100,
+                max_burst_packets=4,
+                congestion_control="dcqcn",
+                congestion_parameters=dcqcn_arguments(),
+            ),
+            settings=RunSettings(warmup=0, measured=3, faults=faults),
+        )
+        found.append(simulate_plan(plan, topology, rng=random.Random(1)))
+    alike, other = found
+    assert sum(alike.drops.values()) > 0
+    assert sum(alike.marked_packets.values()) > 0
+    assert alike.records == other.records
+    assert (alike.end_ns, alike.hops) == (other.end_ns, other.hops)
 
 
 @pytest.mark.parametrize(
