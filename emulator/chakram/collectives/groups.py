@@ -38,9 +38,25 @@ class ProcessGroup:
 
     def position(self, rank: int) -> int:
         """Return the position of *rank*; ValueError if it is not a member."""
-        if rank not in self.ranks:
+        if rank not in self:
             raise ValueError(f"rank {rank} is not in process group {self.name!r}")
-        return self.ranks.index(rank)
+        guess = self._guess(rank)
+        return self.ranks.index(rank) if guess is None else guess
+
+    def __contains__(self, rank: int) -> bool:
+        """Tell whether *rank* is a member."""
+        return self._guess(rank) is not None or rank in self.ranks
+
+    def _guess(self, rank: int) -> int | None:
+        """Return the position where a range has *rank*, None if it is not there.
+
+        Most groups are ranges, and those of thousands of ranks are asked by each.
+        """
+        ranks = self.ranks
+        if len(ranks) == 1 or rank == ranks[0]:
+            return 0 if rank == ranks[0] else None
+        guess = (rank - ranks[0]) // (ranks[1] - ranks[0])
+        return guess if 0 < guess < len(ranks) and ranks[guess] == rank else None
 
 
 def world_group(nranks: int) -> ProcessGroup:

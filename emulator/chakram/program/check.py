@@ -340,7 +340,7 @@ def _wrong_groups(
             yield rows[0], text
             continue
         group = program.groups[place]
-        if program.rank not in group.ranks:
+        if program.rank not in group:
             yield rows[0], f"not a member of {group.name!r}"
             continue
         least, most = check.roots[place]

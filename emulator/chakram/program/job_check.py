@@ -80,7 +80,7 @@ def _check_groups(programs: Sequence[RankProgram]) -> list[str]:
                     for rank in group.ranks
                     if rank not in present
                 ]
-            elif seen[group.name] != group.ranks:
+            elif group.ranks is not seen[group.name] != group.ranks:
                 problems.append(
                     f"rank {program.rank}: process group {group.name!r} has other "
                     "ranks than elsewhere"

@@ -200,6 +200,8 @@ class _Communication:
         self._graphs = graphs
         self._groups = groups
         self._faults = faults
+        # Groups of whose ranks all have a trace: thousands of ranks name one group.
+        self._whole: dict[str | None, ProcessGroup] = {}
         self.used: dict[str, ProcessGroup] = {}
         self.collectives: dict[str, dict[int, array[int]]] = {}
         self.sends: dict[tuple[int, int], _ByTag] = {}
@@ -225,7 +227,10 @@ class _Communication:
     def _positions(self, graph: TraceGraph, position: int) -> array[int] | None:
         """Return where collectives of one rank and group are put."""
         try:
-            group = _group_of(graph, position, self._graphs, self._groups)
+            name = graph.group(position)
+            whole = self._whole.get(name)
+            group = _group_of(graph, position, self._graphs, self._groups, whole)
+            self._whole[name] = group
         except MatchingError as error:
             if self._faults.takes_one_more():
                 self._faults.add(error)
@@ -251,10 +256,14 @@ def _group_of(
     position: int,
     graphs: Mapping[int, TraceGraph],
     groups: Mapping[str, ProcessGroup],
+    whole: ProcessGroup | None,
 ) -> ProcessGroup:
-    """Return the process group of a collective, of which its rank is a member."""
+    """Return the process group of a collective, of which its rank is a member.
+
+    If another rank has found it before, it is *whole*: all its ranks have traces.
+    """
     name = graph.group(position)
-    group = groups.get(name) if name is not None else None
+    group = whole or (groups.get(name) if name is not None else None)
     if group is None:
         if name not in _ALL_RANKS_NAMES and name != WORLD:
             raise MatchingError(
@@ -265,13 +274,15 @@ def _group_of(
         group = groups.get(WORLD) or ProcessGroup(
             name=WORLD, ranks=tuple(sorted(graphs))
         )
-    if graph.rank not in group.ranks:
+    if graph.rank not in group:
         raise MatchingError(
             graph.locate(position),
             f"is a collective of process group {group.name!r}, of which rank "
             f"{graph.rank} is not a member",
             f"its members are {members_text(group.ranks)}",
         )
+    if whole is not None:
+        return group
     missing = [rank for rank in group.ranks if rank not in graphs]
     if missing:
         raise MatchingError(

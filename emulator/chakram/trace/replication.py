@@ -214,7 +214,7 @@ def _shape(
         raise TraceError(where, "is defined nowhere", hint)
     if len(group.ranks) == recorded_ranks:
         return None
-    if graph.rank not in group.ranks:
+    if graph.rank not in group:
         raise TraceError(where, f"does not have rank {graph.rank}", hint)
     shape = shape_of(group.ranks)
     if shape is None or sorted(group.ranks) != members_of(shape, graph.rank):
@@ -326,7 +326,7 @@ def _recorded_position(
 ) -> int:
     """Return the place of the recorded rank in the group of a collective."""
     group = groups.get(graph.group(position) or WORLD)
-    if group is None or graph.rank not in group.ranks:
+    if group is None or graph.rank not in group:
         return graph.rank
     return group.position(graph.rank)
 

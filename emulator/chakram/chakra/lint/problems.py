@@ -172,7 +172,7 @@ def _missing_ranks(
 
 
 def _is_member(rank: int, group: ProcessGroup | None) -> bool:
-    return group is not None and rank in group.ranks
+    return group is not None and rank in group
 
 
 def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
@@ -214,7 +214,7 @@ def _node_problems(
             "define it in comm_group.json beside the traces, or name the group file "
             "(--comm-groups)",
         )
-    elif group is not None and graph.rank not in group.ranks:
+    elif group is not None and graph.rank not in group:
         yield problem(
             ProblemKind.NOT_A_MEMBER,
             f"uses process group {name!r}, which is {list(group.ranks)[:16]}",

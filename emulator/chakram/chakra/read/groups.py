@@ -11,7 +11,7 @@ import ast
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,8 @@ class InitialGroup:
     """One group of a ``process_group:init`` node.
 
     No ranks stand for all of the job.  ``pointer`` is what operations of schema 1.0.2
-    name it by, ``purpose`` what it is for, in the words of who made it.
+    name it by, ``purpose`` what it is for, in the words of who made it, and
+    ``least_ranks`` how many ranks a job with this group has at least.
     """
 
     name: str
@@ -57,11 +58,11 @@ class InitialGroup:
     size: int
     pointer: int | None
     purpose: str
+    least_ranks: int = field(init=False)
 
-    @property
-    def least_ranks(self) -> int:
-        """Number of ranks that a job with this group has at least."""
-        return max(self.size, max(self.ranks, default=-1) + 1)
+    def __post_init__(self) -> None:
+        least = max(self.size, max(self.ranks, default=-1) + 1)
+        object.__setattr__(self, "least_ranks", least)
 
 
 def normal_name(name: str) -> str:

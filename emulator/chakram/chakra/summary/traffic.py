@@ -212,7 +212,7 @@ def _collective(
 ) -> None:
     of = _of(traffic, str(share.op), share.group)
     of.sizes[share.size_bytes] += count
-    if group is None or rank not in group.ranks or share.root >= len(group.ranks):
+    if group is None or rank not in group or share.root >= len(group.ranks):
         traffic.unplaced += count
         return
     nranks = len(group.ranks)

@@ -176,16 +176,23 @@ class LevelRun:
             walk.arm()
             self._note_timer(walk)
         wanted = [walk for walk in walks if not walk.is_background]
-        done = 0
-        while not all(walk.is_finished for walk in wanted):
+        # One after the other, so that each is looked at once.
+        finished = done = ahead = 0
+        while True:
+            while finished < len(wanted) and wanted[finished].is_finished:
+                finished += 1
+            if finished == len(wanted):
+                break
             if not self._step():
                 raise self._stuck()
             if traffic.flow_rows() >= _FLOWS_AT_ONCE and flush is not None:
                 self._flush(flush)
-            if report is not None:
-                least = min(walk.iteration for walk in wanted)
-                if least > done:
-                    report(done := least)
+            while ahead < len(wanted) and wanted[ahead].iteration > done:
+                ahead += 1
+            if ahead == len(wanted):
+                ahead, done = 0, min(walk.iteration for walk in wanted)
+                if report is not None:
+                    report(done)
         if flush is not None:
             self._flush(flush)
         return LevelResult(
