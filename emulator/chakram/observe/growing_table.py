@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 _ROWS_PER_GROUP = 1 << 18
@@ -74,20 +74,32 @@ class PartedTable:
         part = self._parts / f"part-{self._count:05d}.parquet"
         temporary = part.with_suffix(".tmp")
         with _writer(temporary, self._schema) as writer:
-            writer.write_table(table.select(self._schema.names).cast(self._schema))
+            writer.write_table(
+                table.select(self._schema.names).cast(self._schema),
+                row_group_size=_ROWS_PER_GROUP,
+            )
         os.replace(temporary, part)
         self._count += 1
         self.rows += rows
 
-    def merge(
-        self, complete: Callable[[pa.Table], pa.Table] = lambda table: table
-    ) -> None:
+    def merge(self, complete: Callable[[pa.Table], pa.Table] | None = None) -> None:
         """Make one file of all parts, passing each through *complete*.
+
+        The only part that nothing is to be done to is that file.
 
         Raises:
             OSError: If it cannot be written; then the parts are still there.
         """
         parts = sorted(self._parts.glob("part-*.parquet"))
+        if complete is None and len(parts) == 1:
+            os.replace(parts[0], self._merged)
+        else:
+            self._merge(parts, complete or (lambda table: table))
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _merge(
+        self, parts: Sequence[Path], complete: Callable[[pa.Table], pa.Table]
+    ) -> None:
         empty = self._schema.empty_table()
         schema = complete(empty).schema.with_metadata(self._metadata)
         temporary = self._merged.with_suffix(".tmp")
@@ -96,7 +108,6 @@ class PartedTable:
                 table = complete(pq.read_table(part, partitioning=None))
                 writer.write_table(table.cast(schema), row_group_size=_ROWS_PER_GROUP)
         os.replace(temporary, self._merged)
-        shutil.rmtree(self._parts, ignore_errors=True)
 
 
 def read_table(

@@ -34,8 +34,26 @@ ROWS_PER_BIN_LENGTH = 50_000
 """After so many rows bins are twice as long."""
 
 _COLUMNS = columns_of(PortStatistics)
-_invalid = itemgetter(*(name for name in _COLUMNS if name.startswith("invalid_")))
-_behind_number = itemgetter(*PORT_FIELDS[2:])
+_invalid = itemgetter(
+    *(at for at, name in enumerate(_COLUMNS) if name.startswith("invalid_"))
+)
+# Where values of a row stand among those that are known; of two the last one counts.
+_PLACES = {
+    name: at
+    for at, name in enumerate(
+        (
+            *_COLUMNS,
+            "invalid_packets",
+            "injected_disturbances",
+            "shard",
+            "rx_bytes",
+            "socket_drops",
+            "send_retries",
+            "paused_ns",
+        )
+    )
+}
+_behind_number = itemgetter(*(_PLACES[name] for name in PORT_FIELDS[2:]))
 _disturbances = attrgetter(
     *(
         counter.name
@@ -46,15 +64,6 @@ _disturbances = attrgetter(
 
 
 _pair_columns = row_reader(QueuePairStatistics)
-_signature = attrgetter(
-    "requester.packets_sent",
-    "responder.packets_received",
-    "requester.acks_received",
-    "requester.cnps_received",
-    "requester.naks_received",
-    "requester.timeouts",
-)
-"""What changes whenever something happens to a queue pair."""
 
 
 class _Pair:
@@ -66,7 +75,7 @@ class _Pair:
         self.pair = pair
         self.rank = rank
         self.peer = peer
-        self.seen = (0,) * 6
+        self.seen = 0
 
 
 class Sampler:
@@ -152,11 +161,11 @@ class Sampler:
 
     def _sample_pair(self, entry: _Pair, now_ns: int) -> bool:
         """Add a row if something has happened since the last one."""
-        signature = _signature(entry.pair)
-        if signature == entry.seen:
-            return False
-        entry.seen = signature
         pair = entry.pair
+        happenings = pair.happenings()
+        if happenings == entry.seen:
+            return False
+        entry.seen = happenings
         self.rows.queue_pairs.extend(
             (
                 *(now_ns, entry.rank, entry.peer, pair.qpn),
@@ -167,20 +176,38 @@ class Sampler:
         return True
 
 
-def port_values(counters: PortStatistics, **known: int) -> tuple[int, ...]:
+def port_values(
+    counters: PortStatistics,
+    *,
+    shard: int,
+    rx_bytes: int,
+    socket_drops: int,
+    send_retries: int,
+    paused_ns: int | None = None,
+) -> tuple[int, ...]:
     """Return the values of ``PORT_FIELDS`` behind time and number.
 
     Args:
         counters: Of the port.
-        known: What they do not say: shard, rx_bytes, socket_drops, send_retries.
+        shard: As the next three: what they do not say.
+        rx_bytes: Likewise.
+        socket_drops: Likewise.
+        send_retries: Likewise.
+        paused_ns: If others know it better.
     """
-    values = dict(zip(_COLUMNS, row_of(counters), strict=True))
-    values.update(
-        invalid_packets=sum(_invalid(values)),
-        injected_disturbances=sum(_disturbances(counters)),
+    counted = row_of(counters)
+    row: tuple[int, ...] = _behind_number(
+        (
+            *counted,
+            sum(_invalid(counted)),
+            sum(_disturbances(counters)),
+            shard,
+            rx_bytes,
+            socket_drops,
+            send_retries,
+            counters.paused_ns if paused_ns is None else paused_ns,
+        )
     )
-    values.update(known)
-    row: tuple[int, ...] = _behind_number(values)
     return row
 
 

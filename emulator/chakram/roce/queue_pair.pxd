@@ -60,6 +60,8 @@ cdef class QueuePair:
                            long long now_ns, bytes contents=*,
                            unsigned long long remote_offset=*)
     cpdef object next_event(self)
+    @cython.locals(requester=Requester)
+    cpdef long long happenings(self) except? -1
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)

@@ -286,6 +286,18 @@ class QueuePair:
             getattr(control, "alpha", None),
         )
 
+    def happenings(self) -> int:
+        """Return a number that grows whenever something happens to it."""
+        requester = self.requester
+        return (
+            requester.packets_sent
+            + requester.acks_received
+            + requester.cnps_received
+            + requester.naks_received
+            + requester.timeouts
+            + self.responder.packets_received
+        )
+
     def unacknowledged_bytes(self) -> int:
         """Return the payload that is under way."""
         return self.requester.unacknowledged_bytes()
