@@ -78,8 +78,8 @@ def _collective_attributes() -> bytes:
 # large; the high water mark of its own memory does not.
 _MEASURED = """
 import sys
-from chakram.cli import main
-code = main(sys.argv[1:])
+from chakram.__main__ import main
+code = main()
 with open("/proc/self/status") as status:
     peak = next(line for line in status if line.startswith("VmHWM"))
 print(peak.split()[1], file=sys.stderr)

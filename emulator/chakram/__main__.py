@@ -5,16 +5,16 @@ import gc
 import signal
 import sys
 
-__all__ = ["main"]
+__all__ = ["GARBAGE_THRESHOLD", "main"]
 
-_GARBAGE_THRESHOLD = 100_000
+GARBAGE_THRESHOLD = 100_000
 """Objects that may come, more than go, before somebody looks for cycles: nearly all
 live as long as the command, and looking at them took a tenth to a quarter of it."""
 
 
 def main() -> int:
     """Run the command; return its exit code."""
-    gc.set_threshold(_GARBAGE_THRESHOLD)
+    gc.set_threshold(GARBAGE_THRESHOLD)
     # What native code of a library ends (an abort, a fault) would end without a word.
     if sys.stderr is not None:
         faulthandler.enable()

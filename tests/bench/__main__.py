@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bare import Blaster, compile_blaster
 from pair import veth_pair
 from results import Result, compare, table, turns
+from simulations import measure_simulations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -328,10 +329,16 @@ def main() -> int:
         "--check", action="store_true", help="fail if a ratio is not what is demanded"
     )
     parser.add_argument("--rounds", type=int, default=5, help="turns per comparison")
+    parser.add_argument(
+        "--simulations", action="store_true", help="measure simulations, and no lab"
+    )
     options = parser.parse_args()
     try:
-        results = measure_pair(options.rounds)
-        results += asyncio.run(measure_lab(options.rounds))
+        if options.simulations:
+            results = list(measure_simulations(options.rounds))
+        else:
+            results = measure_pair(options.rounds)
+            results += asyncio.run(measure_lab(options.rounds))
     except ChakramError as error:
         sys.stderr.write(f"not measured: {error}\n")
         return 1

@@ -1,0 +1,354 @@
+"""Measures simulations: ``make bench BENCH_ARGS=--simulations``.
+
+Everything is measured in a process of its own, which this file is, too: what is
+simulated in it says ``python tests/bench/simulations.py KIND NAME``.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+from results import Result, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chakram.fabric.topology import Topology
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+GBIT = 10**9
+MIB = 1 << 20
+EXPERIMENT = """\
+version: 1
+name: {name}
+jobs:
+  - name: job
+    trace: {{synth: collectives, ranks: {ranks}, streams: [{stream}]}}
+    compute: {{from: none}}
+collectives: {{all_reduce: ring, all_to_all: direct}}
+iterations: {{warmup: 0, measured: 1, sync: free}}
+fabric:
+  kind: namespaces
+  topology: {topology}
+  links: {links}
+simulation: {simulation}
+"""
+STAR = "{{single_switch: {{hosts: {ranks}}}}}"
+CLOS = "{clos: {leaves: 32, spines: 32, hosts_per_leaf: 32}}"
+HOST_LINKS = "{host: {rate: 400Gbit, delay: 500ns}}"
+LINKS = "{host: {rate: 400Gbit, delay: 500ns}, uplink: {rate: 400Gbit, delay: 500ns}}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A whole command ``chakram simulate``, and what it may take.
+
+    Attributes:
+        about: What it simulates.
+        ranks: How many.
+        stream: The collective, as in the experiment.
+        simulation: The section of the experiment.
+        topology: Likewise; empty: a switch.
+        cpu_s: Processor time; None: nothing is demanded.
+        elapsed_s: Time; likewise.
+        peak_mib: Memory; likewise.
+    """
+
+    about: str
+    ranks: int
+    stream: str
+    simulation: str
+    topology: str = ""
+    cpu_s: float | None = None
+    elapsed_s: float | None = None
+    peak_mib: float | None = None
+
+    def experiment(self) -> str:
+        """Return the experiment file."""
+        return EXPERIMENT.format(
+            name="measured",
+            ranks=self.ranks,
+            stream=self.stream,
+            topology=self.topology or STAR.format(ranks=self.ranks),
+            links=LINKS if self.topology else HOST_LINKS,
+            simulation=self.simulation,
+        )
+
+
+RING_64MIB = "{op: all_reduce, size: 64MiB, count: 1}"
+DIRECT_64MIB = "{op: all_to_all, size: 64MiB, count: 1}"
+COMMANDS = (
+    Command(
+        about="message level, ring of 1,024 ranks, 64 MiB",
+        ranks=1024,
+        stream=RING_64MIB,
+        simulation="{level: message}",
+        cpu_s=3,
+        peak_mib=350,
+    ),
+    Command(
+        about="message level, direct all-to-all of 1,024 ranks, 64 MiB",
+        ranks=1024,
+        stream=DIRECT_64MIB,
+        simulation="{level: message}",
+        cpu_s=4,
+        peak_mib=350,
+    ),
+    Command(
+        about="flow level, all-to-all of 1,024 ranks on a Clos, 64 MiB",
+        ranks=1024,
+        stream=DIRECT_64MIB,
+        simulation="{level: flow}",
+        topology=CLOS,
+        elapsed_s=60,
+    ),
+    Command(
+        about="packet level, ring of 1,024 ranks on a Clos, 1 MiB",
+        ranks=1024,
+        stream="{op: all_reduce, size: 1MiB, count: 1}",
+        simulation="{level: packet}",
+        topology=CLOS,
+        elapsed_s=60,
+    ),
+    Command(
+        about="message level, ring of 8,192 ranks, 64 MiB",
+        ranks=8192,
+        stream=RING_64MIB,
+        simulation="{level: message}",
+        elapsed_s=60,
+    ),
+)
+HOPS = {"8": 1.0, "64": 0.8, "256": 0.4, "256-ring": 0.4}
+"""Millions of packet hops per second of the simulated fabrics below."""
+
+ABOUT_HOPS = {
+    "8": "8 hosts on a Clos, all-to-all and ring of 8 MiB",
+    "64": "64 hosts on a Clos, all-to-all of 4 MiB",
+    "256": "256 hosts on a Clos, all-to-all of messages of one packet",
+    "256-ring": "256 hosts on a Clos, ring of messages of one packet",
+}
+LOOP_S = 1.0
+SAMPLING_FLOOR = 1 / 1.05
+
+
+def measure_simulations(rounds: int) -> Iterator[Result]:
+    """Yield what simulations take, each beside what is demanded of it.
+
+    Of *rounds* the least is taken, except of what takes half a minute each time.
+    """
+    for name, demanded in HOPS.items():
+        found = [_figure("hops", name) for _ in range(rounds)]
+        yield _demanded(
+            f"packet level, {ABOUT_HOPS[name]}: DCQCN, marks and samples",
+            max(found),
+            "M hops/s",
+            demanded,
+            is_time=False,
+        )
+    for name in ("ring", "direct"):
+        found = [_figure("loop", name) for _ in range(rounds)]
+        yield _demanded(
+            f"message level, {name} of 1,024 ranks, 64 MiB: events alone",
+            min(found),
+            "CPU s",
+            LOOP_S,
+        )
+    yield _sampling(rounds)
+    for command in COMMANDS:
+        yield from _command(command, 1 if command.elapsed_s else rounds)
+
+
+def _demanded(
+    name: str, value: float, unit: str, limit: float, *, is_time: bool = True
+) -> Result:
+    return compare(name, [value], unit, "demanded", [limit], is_time=is_time, floor=1.0)
+
+
+def _figure(kind: str, name: str) -> float:
+    """Return a figure from a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, kind, name],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return float(json.loads(done.stdout))
+
+
+def _command(command: Command, rounds: int) -> Iterator[Result]:
+    with tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder:
+        path = Path(folder, "measured.yaml")
+        path.write_text(command.experiment())
+        taken = [_taken([path, "--runs", folder]) for _ in range(rounds)]
+    limits = (
+        ("s", command.elapsed_s),
+        ("CPU s", command.cpu_s),
+        ("MiB", command.peak_mib),
+    )
+    for at, (unit, limit) in enumerate(limits):
+        if limit is not None:
+            yield _demanded(command.about, min(each[at] for each in taken), unit, limit)
+
+
+def _sampling(rounds: int) -> Result:
+    """Measure a simulated quickstart with samples against one without."""
+    words: list[str | Path] = [CONFIGS / "quickstart.yaml", "--runs"]
+    found: dict[str, list[float]] = {"10ms": [], "0s": []}
+    with tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder:
+        for _ in range(rounds):
+            for sample_bin, times in found.items():
+                setting = f"records.sample_bin={sample_bin}"
+                times.append(_taken([*words, folder, "--set", setting])[1])
+    return compare(
+        "packet level, quickstart with samples",
+        [min(found["10ms"])],
+        "CPU s",
+        "the same without",
+        [min(found["0s"])],
+        is_time=True,
+        floor=SAMPLING_FLOOR,
+    )
+
+
+def _taken(arguments: list[str | Path]) -> tuple[float, float, float]:
+    """Return the time, the processor time and the MiB that a simulation took."""
+    from tests.big_traces import usage_of
+
+    begin = time.monotonic()
+    used = usage_of(["simulate", *arguments])
+    if used.exit_code:
+        raise SystemExit(f"chakram simulate {arguments[0]}: exit code {used.exit_code}")
+    return time.monotonic() - begin, used.processor_s, used.peak_mib
+
+
+# In a process of its own.
+
+
+def hops(name: str) -> float:
+    """Return how many million hops a second of simulated packets has."""
+    from chakram.collectives.groups import world_group
+    from chakram.plan.plan import RunSettings
+    from chakram.plan.transport import TransportPlan
+    from chakram.predict.simulator import job
+    from chakram.predict.simulator.engine import VirtualFabric
+    from chakram.switch.ecmp import DrawnPaths
+    from chakram.switch.profiles import Profile, Switching
+    from tests.made_plans import collective, make_plan, program
+    from tests.plans import dcqcn_arguments
+
+    took_s = 0.0
+
+    class Timed(VirtualFabric):
+        def run(self, **options: object) -> bool:
+            nonlocal took_s
+            begin = time.process_time()
+            is_complete = super().run(**options)
+            took_s += time.process_time() - begin
+            return is_complete
+
+    job.VirtualFabric = Timed
+    nranks = int(name.partition("-")[0])
+    operations = {
+        "8": [("all_to_all", 8 * MIB), ("all_reduce", 8 * MIB)],
+        "64": [("all_to_all", 4 * MIB)],
+        "256": [("all_to_all", MIB // 4)],
+        "256-ring": [("all_reduce", MIB // 4)],
+    }[name]
+    topology = _clos(nranks)
+    rows = [
+        collective(op, size, number=number, after=range(number))
+        for number, (op, size) in enumerate(operations)
+    ]
+    world = world_group(nranks)
+    plan = make_plan(
+        [program(rank, world, rows) for rank in range(nranks)],
+        topology,
+        transport=TransportPlan(
+            window_bytes=MIB // 4,
+            max_burst_packets=4,
+            congestion_control="dcqcn",
+            congestion_parameters=dcqcn_arguments(line_bps=100 * GBIT),
+        ),
+        settings=RunSettings(warmup=0, measured=8 if nranks == 8 else 1),
+    )
+    result = job.simulate_plan(
+        plan,
+        topology,
+        rng=random.Random(1),
+        switching=Switching(ecmp=DrawnPaths(seed=1), profile=Profile()),
+        sample_bin_ns=100_000,
+    )
+    assert result.burst_packets == 1
+    assert result.link_samples
+    return result.hops / took_s / 1e6
+
+
+def _clos(nranks: int) -> Topology:
+    from chakram.fabric.shapes import clos
+    from chakram.fabric.topology import EcnThresholds
+
+    width = {8: 2, 64: 8, 256: 16}[nranks]
+    marks = EcnThresholds(kmin_bytes=400_000, kmax_bytes=1_600_000, probability=0.2)
+    return clos(
+        width,
+        width,
+        nranks // width,
+        100 * GBIT,
+        100 * GBIT,
+        host_delay_ns=500,
+        uplink_delay_ns=500,
+        host_ecn=marks,
+        uplink_ecn=marks,
+    )
+
+
+def loop(name: str) -> float:
+    """Return the processor time of the events of a collective at the message level."""
+    from chakram.collectives.algorithms import algorithm
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.fabric.shapes import single_switch
+    from chakram.predict.levels.messages import MessageLevel
+    from chakram.predict.levels.network import network_of
+    from chakram.predict.levels.times import WireTimes
+    from tests.level_runs import run_collective
+
+    took_s = 0.0
+
+    class Timed(MessageLevel):
+        def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
+            nonlocal took_s
+            begin = time.process_time()
+            has_ended = super().run(until_ns, most_flows)
+            took_s += time.process_time() - begin
+            return has_ended
+
+    nranks = 1024
+    network, _ = network_of(single_switch(nranks, 400 * GBIT, host_delay_ns=500))
+    op = CollectiveOp.ALL_REDUCE if name == "ring" else CollectiveOp.ALL_TO_ALL
+    run_collective(
+        Timed(network, WireTimes(path_mtu=4096), seed=1),
+        algorithm(op, name),
+        nranks=nranks,
+        input_bytes=64 * MIB,
+    )
+    return took_s
+
+
+if __name__ == "__main__":
+    from chakram.__main__ import GARBAGE_THRESHOLD
+
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    kind, which = sys.argv[1:]
+    print(json.dumps({"hops": hops, "loop": loop}[kind](which)))  # noqa: T201
