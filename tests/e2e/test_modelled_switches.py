@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.fabric.pcap import ip_packet, read_frames
+from chakram.observe.validation import check_run
+from chakram.observe.why import why_of
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_paths import paths, uplink_bytes
@@ -136,6 +138,11 @@ def test_links_fail_as_the_experiment_says_and_samples_tell_it(tmp_path: Path) -
     assert dropped == {("h2-s0", "down")}
     first, second = results.manifest.link_faults
     assert first["fault"] == "link h1-s0 (up) has 20Mbit at 0ns"
+    table = results.table("faults").to_pylist()
+    assert [(row["link"], row["direction"], row["start_ns"]) for row in table] == [
+        ("h1-s0", "up", first["at_ns"]),
+        ("h2-s0", "down", second["at_ns"]),
+    ]
     assert (first["ports"], second["ports"]) == (["h1:eth0"], ["s0:h2"])
     origin_ns = min(rank.start_ns for rank in results.ranks())
     assert abs(first["at_ns"] - origin_ns) < 10**8
@@ -155,6 +162,40 @@ def test_links_fail_as_the_experiment_says_and_samples_tell_it(tmp_path: Path) -
         for port in ("h0:eth0", "h1:eth0")
     }
     assert busiest_bps["h1:eth0"] < 25e6 < busiest_bps["h0:eth0"]
+
+
+@pytest.mark.soak
+def test_traffic_recovers_from_a_fault(tmp_path: Path) -> None:
+    stream = {"op": "all_reduce", "size": "256KiB", "count": 20}
+    trace = {"synth": "collectives", "ranks": 4, "streams": [stream]}
+    slow = {"kind": "degrade", "link": "h1-s0", "direction": "up", "rate": "20Mbit"}
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "job", "trace": trace}],
+        {
+            "kind": "namespaces",
+            "switch": "model",
+            "topology": {"single_switch": {"hosts": 4}},
+            "links": {"host": {"rate": "200Mbit"}},
+        },
+        collectives={"all_reduce": "ring"},
+        iterations={"warmup": 0, "measured": 4},
+        faults={"links": [slow | {"at": "500ms", "for": "300ms"}]},
+    )
+    results = completed(experiment).results
+    (row,) = results.table("faults").to_pylist()
+    assert row["end_ns"] - row["start_ns"] == 300 * 10**6
+    assert 0 <= row["recovered_ns"] - row["end_ns"] < 300 * 10**6
+    held_up = [
+        each["last_acked_ns"] - each["first_sent_ns"]
+        for each in results.table("flows").to_pylist()
+        if each["src"] == 1
+        and row["start_ns"] < each["first_sent_ns"] < row["end_ns"] - 30 * 10**6
+    ]
+    # 64 KiB take 26 ms at that rate, and 2.6 ms at that of the link.
+    assert min(held_up) > 20 * 10**6
+    assert check_run(results) == []
+    assert row["fault"] in {each.fault for each in why_of(results).causes}
 
 
 def test_sprayed_packets_are_kept_until_what_they_overtook_has_come(

@@ -24,6 +24,16 @@ from tests.unit.observe.small_runs import STARTED
 duckdb = pytest.importorskip("duckdb")
 
 RUNS = {"r1": "namespaces", "r2": "simulate"}
+FAULTS = (
+    {
+        "fault": "link h0-leaf0 down",
+        "kind": "down",
+        "link": "h0-leaf0",
+        "ports": ["h0:eth0"],
+        "at_ns": 1,
+        "until_ns": 2,
+    },
+)
 QUERIES = [
     pytest.param(query, id=f"{page.name}-{number}")
     for page in sorted((REPO_ROOT / "docs").rglob("*.md"))
@@ -50,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         sampled = {"time_ns": 10, "port": 1, "traffic_class": 3, "queue_max_bytes": 99}
         directory.add_link_samples(array("q", row_of(LINK_SAMPLE_FIELDS, **sampled)))
         fair = MessageColumns(lambda _, messages: [1000] * len(messages))
-        directory.finish(ended=STARTED, messages=fair)
+        directory.finish(ended=STARTED, messages=fair, link_faults=FAULTS)
         preflight = tmp_path / "runs" / f"{run_id}-preflight"
         preflight.mkdir()
         pair = PairReport(source="h0", destination="h1")

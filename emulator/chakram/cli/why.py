@@ -62,13 +62,12 @@ def _lines(why: Why, *, dilation: int) -> list[str]:
     lines = [
         "First cause: no single cause"
         if first is None
-        else f"First cause: {first.cause} at {first.place}: {share(first.lost_ns)}",
+        else f"First cause: {first}: {share(first.lost_ns)}",
         f"Iteration: {time(why.time_ns)} (mean of {why.iterations}), of which "
         f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path",
     ]
     lines += [
-        f"  {share(each.lost_ns):>7}  {time(each.lost_ns)}  "
-        f"{each.cause} at {each.place}"
+        f"  {share(each.lost_ns):>7}  {time(each.lost_ns)}  {each}"
         for each in why.causes[:_CAUSES]
     ]
     parts = sorted(why.parts_ns.items(), key=lambda item: -item[1])[:_PARTS]

@@ -261,7 +261,11 @@ def faults_disturbed(
 ) -> tuple[dict[str, Any], ...]:
     """Return every entry of ``faults.packets`` in words, with what it has disturbed."""
     return tuple(
-        {"fault": each.fault().describe(), "packets": packets}
+        {
+            "kind": each.fault().name,
+            "fault": each.fault().describe(),
+            "packets": packets,
+        }
         for each, packets in zip(faults.packets, disturbed, strict=True)
     )
 

@@ -92,8 +92,8 @@ class RunManifest:
             many; 0: none), ``has_icrcs``, and how many were looked at (``packets``),
             dropped for a wrong ICRC (``icrc_errors``), and taken with a wrong payload
             (``wrong_payloads``); empty in simulations.
-        packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words)
-            and how many packets it has disturbed (``packets``).
+        packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words,
+            and ``kind``) and how many packets it has disturbed (``packets``).
         link_faults: By entry of ``faults.links``, what it is (``fault``, in words, and
             ``kind``), of which ``link`` and ``ports``, and when: ``at_ns`` and
             ``until_ns`` on the clock of the tables (None: to the end).

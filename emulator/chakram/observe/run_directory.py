@@ -10,6 +10,7 @@
         collectives.parquet   one row per collective and iteration
         ranks.parquet         one row per rank and iteration
         links.parquet         one row per direction of a link
+        faults.parquet        one row per entry of the experiment's faults
         queue_pairs.parquet   one row per sample of a queue pair
         ports.parquet         one row per sample of a port
         link_samples.parquet  one row per sample of a port of the fabric
@@ -17,7 +18,7 @@
 
 The name of a simulation's ends with ``-simulate``.
 
-While a run goes, all tables but that of links grow in parts
+While a run goes, all tables but those of links and faults grow in parts
 (``chakram.observe.growing_table``).  The columns stand in ``chakram.observe.tables``
 and in docs/reference/run-directory.md.
 """
@@ -35,6 +36,7 @@ import pyarrow as pa
 
 from chakram.errors import PeerError, RunDirectoryError
 from chakram.observe.collective_table import collectives_table
+from chakram.observe.fault_table import faults_table
 from chakram.observe.growing_table import PartedTable
 from chakram.observe.manifest import (
     COMPLETE,
@@ -109,6 +111,7 @@ class RunDirectory:
         self._flow_tables: FlowTables | None = None
         self._operation_tables: OperationTables | None = None
         self._offsets_ns: Sequence[int] = ()
+        self._host_of: dict[tuple[str, int], str] = {}
         self._endless_jobs: frozenset[str] = frozenset()
         metadata = {
             "chakram.schema_version": str(SCHEMA_VERSION),
@@ -192,6 +195,11 @@ class RunDirectory:
             if job.is_background
         )
         self._offsets_ns = offsets_ns
+        hosts = {port.number: port.host for port in plan.ports()}
+        self._host_of = {
+            (rank.program.job, rank.program.rank): hosts.get(rank.port, "")
+            for rank in plan.ranks()
+        }
         self._joiner = CollectiveJoiner(
             operations,
             warmup=warmup,
@@ -356,6 +364,16 @@ class RunDirectory:
                     )
                 elif name == "links":
                     table.append(links_table(links))
+                    table.merge()
+                elif name == "faults":
+                    found = faults_table(
+                        self.path,
+                        links=links,
+                        host_of=self._host_of,
+                        link_faults=changes.get("link_faults", ()),
+                        packet_faults=changes.get("packet_faults", ()),
+                    )
+                    table.append(found)
                     table.merge()
                 else:
                     table.merge()

@@ -163,6 +163,21 @@ LINKS = pa.schema(
 )
 """One row per direction of a link."""
 
+FAULTS = pa.schema(
+    [
+        ("entry", pa.string()),
+        ("kind", _NAME),
+        ("fault", pa.string()),
+        ("link", pa.string()),
+        ("direction", pa.string()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("recovered_ns", pa.int64()),
+        ("packets", pa.int64()),
+    ]
+)
+"""One row per entry of ``faults``."""
+
 OPERATIONS = pa.schema(
     [
         ("iteration", pa.int32()),
@@ -249,6 +264,7 @@ SCHEMAS = {
         "ranks": RANKS,
         "operations": OPERATIONS,
         "links": LINKS,
+        "faults": FAULTS,
         "queue_pairs": QUEUE_PAIRS,
         "ports": PORTS,
         "link_samples": LINK_SAMPLES,
@@ -490,7 +506,7 @@ def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:
 
 def ranks_table(records: Iterable[RankRecord]) -> pa.Table:
     """Return the rows of ``RANKS``."""
-    return _from_rows(
+    return from_rows(
         [{name: getattr(record, name) for name in RANKS.names} for record in records],
         RANKS,
     )
@@ -498,13 +514,14 @@ def ranks_table(records: Iterable[RankRecord]) -> pa.Table:
 
 def links_table(records: Iterable[LinkRecord]) -> pa.Table:
     """Return the rows of ``LINKS``."""
-    return _from_rows(
+    return from_rows(
         [{name: getattr(record, name) for name in LINKS.names} for record in records],
         LINKS,
     )
 
 
-def _from_rows(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
+def from_rows(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
+    """Return the table of a schema with these rows; what they lack is null."""
     plain = pa.schema(
         [
             (item.name, pa.string() if item.type == _NAME else item.type)

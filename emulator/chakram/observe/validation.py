@@ -50,6 +50,7 @@ _ORDERS = {
     "operations": (("ready_ns", "start_ns"), ("start_ns", "end_ns")),
     "collectives": (("start_ns", "end_ns"),),
     "ranks": (("start_ns", "end_ns"),),
+    "faults": (("start_ns", "end_ns"), ("end_ns", "recovered_ns")),
 }
 """By table: what comes first, and what comes then, on the clock of one rank."""
 
@@ -243,6 +244,15 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
             wrong = pc.not_equal(both[f"{name}_sum"], both[total])
             what = f"have {total} that are not the sum of their flows"
             yield from told("collectives", both.filter(wrong), what)
+    faults, links = tables.get("faults"), tables.get("links")
+    if faults is not None and links is not None and is_complete:
+        yield from told(
+            "faults",
+            lacking(
+                faults.filter(pc.field("link").is_valid()), ["link"], links, ["link"]
+            ),
+            "are of a link that is not in links.parquet",
+        )
     if operations is not None and is_complete:
         for cause, source, target in (
             ("received", "end_rank", "rank"),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.errors import InputError
+from chakram.observe.fault_table import links_of
 from chakram.observe.manifest import SIMULATE
 from chakram.observe.tables import plain_names
 from chakram.results.causes import SentPackets, Surroundings, explain
@@ -198,12 +199,16 @@ def paths_of(
 def surroundings_of(results: RunResults) -> Surroundings:
     """Return what a run had around its messages."""
     flows = results.table("flows")
-    slow: list[str] = [
-        port
-        for fault in results.manifest.link_faults
-        if fault["kind"] == "degrade"
-        for port in fault["ports"]
-    ]
+    links = results.links()
+    hit: dict[str, list[str]] = {}
+    done: dict[str, str] = {}
+    for fault in results.manifest.link_faults:
+        hit.setdefault(fault["kind"], []).extend(fault["ports"])
+        for each in links_of(fault, links):
+            place = f"{each.link} {each.direction}"
+            words = str(fault["fault"])
+            done[place] = f"{done[place]}; {words}" if place in done else words
+    slow = hit.get("degrade", [])
     if "slow_port" in flows.column_names:
         slow += pc.unique(flows["slow_port"]).drop_null().to_pylist()
     transport = results.message_transport()
@@ -211,8 +216,10 @@ def surroundings_of(results: RunResults) -> Surroundings:
         return Surroundings()
     is_virtual = results.manifest.world == SIMULATE
     return Surroundings(
-        links=results.links(),
+        links=links,
         slow_ports=frozenset(slow),
+        storm_ports=frozenset(hit.get("pause_storm", ())),
+        faults=done,
         hosts={place: port.host for place, port in transport.ports.items()},
         rates_bps={place: port.rate_bps for place, port in transport.ports.items()},
         overhead_bytes=transport.overhead_bytes,
@@ -320,6 +327,7 @@ def _cause(cause: Any) -> dict[str, Any]:
         "place": cause.place,
         "lost_ns": cause.lost_ns,
         "share": cause.share,
+        "fault": cause.fault,
     }
 
 

@@ -65,12 +65,18 @@ class Cause:
         place: Where: a rank, a link, a port, a switch.
         lost_ns: How much, on all paths together.
         share: Of the time of the iterations.
+        fault: What the experiment did to that place, in words; None: nothing.
     """
 
     cause: str
     place: str
     lost_ns: int
     share: float
+    fault: str | None = None
+
+    def __str__(self) -> str:
+        done = "" if self.fault is None else f" (injected: {self.fault})"
+        return f"{self.cause} at {self.place}{done}"
 
 
 class SentPackets(NamedTuple):
@@ -91,6 +97,9 @@ class Surroundings:
     Attributes:
         links: What went through the links, and what they are.
         slow_ports: Ports whose link had less than its rate.
+        storm_ports: Ports that were paused because the experiment says so.
+        faults: By direction of a link, e.g. ``leaf0-spine1 up``, what the experiment
+            did to it, in words.
         hosts: By job and rank the host that it is at.
         rates_bps: Likewise, the rate of its port; None: no limit.
         overhead_bytes: What a packet has beside its payload.
@@ -107,6 +116,8 @@ class Surroundings:
 
     links: Sequence[LinkRecord] = ()
     slow_ports: frozenset[str] = frozenset()
+    storm_ports: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
     hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
     rates_bps: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
     overhead_bytes: int = 0
@@ -193,6 +204,7 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
                 place=place,
                 lost_ns=lost_ns,
                 share=lost_ns / total_ns if total_ns else 0.0,
+                fault=around.faults.get(place),
             )
             for (cause, place), lost_ns in sorted(
                 lost_by.items(), key=lambda item: (-item[1], item[0])
@@ -436,11 +448,11 @@ class _Judge:
         """Return the port, down the way of a message, that was behind a pause.
 
         A port that is paused waits for the next one on the way; if that is paused, too,
-        it waits for the one behind it.
+        it waits for the one behind it.  Behind one that was paused on purpose is none.
         """
         ports = self._ports(message)
         at = ports.index(port) if port in ports else 0
-        while at + 1 < len(ports):
+        while at + 1 < len(ports) and ports[at] not in self._around.storm_ports:
             at += 1
             link = self._link_of.get(ports[at])
             if link is None or not link.paused_ns:

@@ -29,7 +29,7 @@ from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED, begin, files
 
 
-def test_a_run_becomes_twelve_files(tmp_path: Path) -> None:
+def test_a_run_becomes_thirteen_files(tmp_path: Path) -> None:
     directory = begin(tmp_path / "runs")
     for iteration in range(4):
         directory.add(small_rows(iteration))
@@ -38,6 +38,7 @@ def test_a_run_becomes_twelve_files(tmp_path: Path) -> None:
     assert files(directory.path) == [
         "collectives.parquet",
         "experiment.yaml",
+        "faults.parquet",
         "flows.parquet",
         "link_samples.parquet",
         "links.parquet",
@@ -57,6 +58,7 @@ def test_a_run_becomes_twelve_files(tmp_path: Path) -> None:
         "ranks": 16,
         "operations": 40,
         "links": 0,
+        "faults": 0,
         "queue_pairs": 0,
         "ports": 0,
         "link_samples": 0,

@@ -623,3 +623,29 @@ def test_loss_is_where_the_largest_share_was_sent_again() -> None:
     assert one(seen(Part.REPAIR, 9, sent=sent))[:2] == ("loss", alike)
     others = [SentPackets("j", 0, 2, path, 100, 0), *sent]
     assert one(seen(Part.REPAIR, 9, sent=others))[:2] == ("loss", "h1-leaf1 down")
+
+
+def test_a_place_with_a_fault_is_named_with_it() -> None:
+    done = {"h0-leaf0 up": "it has 1Gbit", "h1-leaf1 down": "it is down"}
+    (cause,) = seen(Part.NETWORK, 500, faults=done)
+    assert (cause.place, cause.fault) == ("h0-leaf0 up", "it has 1Gbit")
+    assert str(cause) == "contention at h0-leaf0 up (injected: it has 1Gbit)"
+
+
+def test_behind_a_port_that_was_paused_on_purpose_nothing_is_looked_for() -> None:
+    paused = [
+        link(each.port, each.link, each.direction, kind=each.kind, paused_ns=9)
+        for each in LINKS
+        if each.port is not None
+    ]
+    waiting = SEEN._replace(pause_port="leaf0:up0")
+    known = {"links": tuple(paused)}
+    (cause,) = seen(Part.SWITCH_PAUSE, 9, waiting, **known)
+    assert cause.place == "h1-leaf1 down"
+    for port, place in (
+        ("leaf0:up0", "leaf0-spine0 up"),
+        ("spine0:p1", "leaf1-spine0 down"),
+    ):
+        storm = frozenset({port})
+        (cause,) = seen(Part.SWITCH_PAUSE, 9, waiting, storm_ports=storm, **known)
+        assert cause.place == place

@@ -328,6 +328,19 @@ class RunData:
             return f"it {error.found}"
 
     @cached_property
+    def faults(self) -> list[dict[str, Any]]:
+        """What was done on purpose; times on the axis of the page, None if unknown."""
+        return [
+            {
+                name: value
+                if value is None or not name.endswith("_ns")
+                else self.undilated(value)
+                for name, value in row.items()
+            }
+            for row in self.results.table("faults").to_pylist()
+        ]
+
+    @cached_property
     def operations(self) -> list[Operation]:
         """The operations of the slowest measured iteration, computations among them.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from bokeh.models import Range1d
@@ -15,8 +15,9 @@ from chakram.observe.report import run_sections as measured
 from chakram.observe.report import run_traffic as traffic
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import Section, render_page
+from chakram.observe.report.page import Plot, Section, render_page
 from chakram.observe.report.run_data import OBSERVED, RunData
+from chakram.observe.report.run_plots import shade
 from chakram.observe.report.run_rows import report_rows
 from chakram.observe.report.run_why import why_section
 from chakram.observe.report.topology_page import topology_facts
@@ -25,9 +26,10 @@ from chakram.results.critical_path import Part
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from chakram.observe.report.page import Block
     from chakram.observe.report.run_rows import ReportRow
     from chakram.observe.run_results import RunResults
 
@@ -40,6 +42,9 @@ __all__ = [
     "run_page",
     "title_of",
 ]
+
+
+_SHADED = "Shaded red: faults of links; orange: until traffic had recovered."
 
 
 def run_page(results: RunResults) -> str:
@@ -61,11 +66,11 @@ def run_page(results: RunResults) -> str:
         curves.completion_times(data),
         traffic.sessions(data),
         traffic.uplinks(data),
-        traffic.congestion(data, axis),
-        traffic.nic_utilisation(data, axis),
+        _with_faults(data, traffic.congestion(data, axis)),
+        _with_faults(data, traffic.nic_utilisation(data, axis)),
         measured.rank_times(data),
         measured.top_collectives(data, rows),
-        measured.gantt(data, Range1d()),
+        _with_faults(data, measured.gantt(data, Range1d())),
         traffic.slowest_flows(data),
         measured.against_simulation(data, rows),
         _faults(data),
@@ -147,11 +152,6 @@ def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
 def _faults(data: RunData) -> Section:
     manifest = data.manifest
     rows = [
-        (str(each["fault"]), f"{each['packets']} packets")
-        for each in manifest.packet_faults
-    ]
-    rows += [(str(each["fault"]), "") for each in manifest.link_faults]
-    rows += [
         (f"injected: {what}", f"{n} packets")
         for what, n in manifest.injected.items()
         if n
@@ -169,12 +169,59 @@ def _faults(data: RunData) -> Section:
         for link in data.summary.links
         if link.down_ns
     ]
-    if not rows:
+    if not rows and not data.faults:
         return Section(title="Faults", text="none was injected.")
     rows += _recovery(data)
-    return Section(
-        title="Faults", observed=data.seen("c"), blocks=(Facts(rows=tuple(rows)),)
+    table = Table(
+        title="What was injected",
+        header=("fault (f)", "began", "was over", "recovered after (m)", "packets (c)"),
+        rows=tuple(map(_fault_cells, data.faults)),
+        left=1,
+        note="Times from the start of the first rank. Recovered: the last session "
+        "that crossed the link was back at its rate before.",
     )
+    return Section(
+        title="Faults",
+        observed=data.seen("c"),
+        blocks=(
+            *((table,) if data.faults else ()),
+            *((Facts(rows=tuple(rows)),) if rows else ()),
+        ),
+    )
+
+
+def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
+    start_ns, end_ns = fault["start_ns"], fault["end_ns"]
+    back_ns, packets = fault["recovered_ns"], fault["packets"]
+    return (
+        fault["fault"],
+        MISSING if start_ns is None else format_time(max(0, start_ns)),
+        MISSING if end_ns is None else format_time(max(0, end_ns)),
+        MISSING if back_ns is None else format_time(back_ns - end_ns),
+        MISSING if packets is None else f"{packets:,}",
+    )
+
+
+def _with_faults(data: RunData, section: Section) -> Section:
+    """Return a section over time with what was injected shaded in its figures."""
+    lasted: list[tuple[float, float]] = []
+    recovering: list[tuple[float, float]] = []
+    for each in data.faults:
+        if each["start_ns"] is not None:
+            end_ns = data.end_ns if each["end_ns"] is None else each["end_ns"]
+            lasted.append((each["start_ns"], end_ns))
+        if each["recovered_ns"] is not None:
+            recovering.append((each["end_ns"], each["recovered_ns"]))
+    if not lasted:
+        return section
+    blocks: list[Block] = []
+    for block in section.blocks:
+        if isinstance(block, Plot):
+            shade(block.figure, lasted, "#d62728")
+            shade(block.figure, recovering, "#ff7f0e")
+            block = replace(block, caption=f"{block.caption} {_SHADED}".strip())
+        blocks.append(block)
+    return replace(section, blocks=tuple(blocks))
 
 
 def _recovery(data: RunData) -> list[tuple[str, str]]:

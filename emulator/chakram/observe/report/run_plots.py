@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from bokeh.models import (
     BasicTickFormatter,
+    BoxAnnotation,
     ColorBar,
     ColumnDataSource,
     FactorRange,
@@ -42,6 +43,7 @@ __all__ = [
     "curves",
     "heat_map",
     "parts",
+    "shade",
     "spans",
 ]
 
@@ -235,6 +237,14 @@ def _bands(
             line_color=None,
             legend_label=f"{name} under way",
         )
+
+
+def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -> None:
+    """Shade stretches of time over the whole height of a figure."""
+    for start, end in stretches:
+        box = BoxAnnotation(left=start, right=end, fill_color=colour, fill_alpha=0.15)
+        box.line_color = None
+        plot.add_layout(box)
 
 
 def heat_map(

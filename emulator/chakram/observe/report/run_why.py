@@ -37,7 +37,7 @@ def why_section(data: RunData) -> Section:
             "first cause",
             "no single cause: none takes 3 % of the iterations"
             if first is None
-            else f"{first.cause} at {first.place}: {share(first.lost_ns)} %",
+            else f"{first}: {share(first.lost_ns)} %",
         ),
         ("critical path", f"{mean(found.time_ns)}, mean of {found.iterations}"),
         ("lost on it", f"{mean(found.lost_ns)}, {share(found.lost_ns)} %"),
