@@ -7,21 +7,30 @@ generator was late says of its network is worth nothing, so it is done again.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
-from dataclasses import dataclass, field
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+import chakram
 from chakram.chakra.et_messages import NodeType
 from chakram.observe.why import why_of
 from chakram.results.causes import LEAST_SHARE
-from tests.e2e.runs import LAB, chakram, completed, write_experiment
+from tests.e2e import runs
+from tests.e2e.processes import SHARD, descendants
+from tests.e2e.runs import LAB, completed, write_experiment
 from tests.trace_bytes import collective, metadata, node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from chakram.results.causes import Why
+    from chakram.results.causes import Cause, Why
+    from tests.e2e.processes import Member
 
 ATTEMPTS = 3
 SLOWER = 8
@@ -29,13 +38,21 @@ SLOWER = 8
 
 RATE = "50Mbit"
 
+STOPPED_S, GOING_S = 0.015, 0.025
+"""How long a process that is stopped again and again stands still, and how long not."""
+
+AMONG = 3
+"""Of two causes at once each is among that many."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
     """An experiment, and what it loses its time by.
 
     ``places`` are all that are right: of a link that is slow in both directions either.
-    ``down`` are interfaces of the lab that are put down before the run.
+    ``down`` are interfaces of the lab that are put down before the run, ``stopped`` is
+    the data-plane process that does not run all the time.  ``beside`` is what else was
+    planted.
     """
 
     jobs: list[dict[str, Any]]
@@ -44,6 +61,12 @@ class Planted:
     places: tuple[str, ...] = ()
     sections: dict[str, Any] = field(default_factory=dict)
     down: tuple[tuple[str, str], ...] = ()
+    stopped: int | None = None
+    beside: Planted | None = None
+
+    def is_named(self, found: Cause) -> bool:
+        """Tell whether a cause is this one, with its place."""
+        return found.cause == self.cause and found.place in self.places
 
 
 def star(hosts: int = 4, **changes: object) -> dict[str, Any]:
@@ -196,6 +219,76 @@ def pause(place: int, seed: int) -> Planted:
     )
 
 
+def generator_slow(place: int, seed: int) -> Planted:
+    """Return a job whose one rank has a process that is stopped again and again."""
+    return Planted(
+        jobs=[job(2, size="1MiB")],
+        fabric=star(2),
+        cause="generator slow",
+        places=(f"h{place}",),
+        sections={
+            "seed": seed,
+            "agents": {"shards": 2},
+            "iterations": {"warmup": 1, "measured": 4},
+        },
+        stopped=place,
+    )
+
+
+def hash_imbalance(place: int, seed: int, folder: Path) -> Planted:
+    """Return a job all of whose messages leave one leaf by the same spine."""
+    what = Planted(
+        jobs=[job(8, placement={"pattern": "striped"})],
+        fabric=leaf_spine(2, "100Mbit"),
+        cause="hash imbalance",
+        places=(f"leaf{place}",),
+    )
+    for port in range(50_000, 50_200):
+        sections = {"seed": seed, "transport": {"source_ports": [port]}}
+        sections |= {"collectives": {"all_reduce": "ring"}}
+        experiment = write_experiment(folder, what.jobs, what.fabric, **sections)
+        table = chakram.simulate(experiment, runs=folder / "hashed").table("flows")
+        # Messages of barriers have no bytes, and go to others.
+        rows = table.select(["src", "path", "bytes"]).to_pylist()
+        flows = {(row["src"], row["path"]) for row in rows if row["bytes"]}
+        by = Counter(path.split()[0] for _, path in flows)
+        if max(by[f"leaf{place}:up{spine}"] for spine in range(2)) == 4 and all(
+            by[f"leaf{1 - place}:up{spine}"] for spine in range(2)
+        ):
+            return replace(what, sections=sections)
+    raise AssertionError("no source port has the hash choose one spine for all")
+
+
+def beside_loss(what: Planted, place: int, hosts: Sequence[str]) -> Planted:
+    """Return the same with loss of what a rank of its ring receives."""
+    lossy = loss(place, what.sections["seed"])
+    to = (0, 2)[place]
+    # In a ring only this sender sends to it, and nothing else; but for barriers.
+    down = f"{hosts[to]}-s0 down"
+    places = (down, f"{hosts[to - 1]}-s0 up or {down}")
+    sections = lossy.sections | {
+        "collectives": {"all_reduce": "ring"},
+        # What a slow link has queued for does not time out.
+        "transport": {"retransmit_timeout": "80ms", "retry_limit": 50},
+    }
+    return replace(what, sections=sections, beside=replace(lossy, places=places))
+
+
+def slow_compute_beside_loss(place: int, seed: int, folder: Path) -> Planted:
+    hosts = [f"h{number}" for number in range(4)]
+    return beside_loss(slow_compute(place, seed, folder), place, hosts)
+
+
+def slow_link_beside_loss(place: int, seed: int) -> Planted:
+    return beside_loss(slow_link(place, seed), place, "abcd")
+
+
+def slow_compute_beside_a_slow_link(place: int, seed: int, folder: Path) -> Planted:
+    """Return a job whose rank with the slow link computes for longer, too."""
+    link = slow_link(place, seed)
+    return replace(slow_compute(place, seed, folder), fabric=link.fabric, beside=link)
+
+
 KINDS: dict[str, Callable[..., Planted]] = {
     made.__name__: made
     for made in (
@@ -206,15 +299,27 @@ KINDS: dict[str, Callable[..., Planted]] = {
         contention,
         dead_uplink,
         pause,
+        generator_slow,
+        hash_imbalance,
     )
 }
+PAIRS: dict[str, Callable[..., Planted]] = {
+    made.__name__: made
+    for made in (
+        slow_compute_beside_loss,
+        slow_link_beside_loss,
+        slow_compute_beside_a_slow_link,
+    )
+}
+"""Two causes at once."""
 
 
 def planted(kind: str, folder: Path, *, place: int, seed: int) -> Planted:
     """Return an experiment of a kind, at one of two places."""
-    if kind == "slow_compute":
-        return slow_compute(place, seed, folder)
-    return KINDS[kind](place, seed)
+    made = (KINDS | PAIRS)[kind]
+    if "folder" in signature(made).parameters:
+        return made(place, seed, folder)
+    return made(place, seed)
 
 
 def explained(folder: Path, what: Planted, *, first_attempt: int = 0) -> Why:
@@ -227,13 +332,13 @@ def explained(folder: Path, what: Planted, *, first_attempt: int = 0) -> Why:
     }
     why: Why | None = None
     for attempt in range(first_attempt, ATTEMPTS):
-        if why is not None and not is_disturbed(why):
+        if why is not None and (what.stopped is not None or not is_disturbed(why)):
             break
         place = folder / f"attempt-{attempt}"
         place.mkdir()
         fabric = what.fabric | {"dilation": SLOWER**attempt}
         experiment = write_experiment(place, what.jobs, fabric, **sections)
-        with _lab(experiment, what.down):
+        with _lab(experiment, what.down), _stopping(what.stopped):
             why = why_of(completed(experiment).results)
     assert why is not None
     return why
@@ -245,8 +350,11 @@ def check(what: Planted, why: Why) -> None:
         assert why.first is None, why.causes
         return
     assert why.first is not None, why.causes
-    assert why.first.cause == what.cause, why.causes
-    assert why.first.place in what.places, why.causes
+    if what.beside is None:
+        assert what.is_named(why.first), why.causes
+        return
+    for each in (what, what.beside):
+        assert any(map(each.is_named, why.causes[:AMONG])), why.causes
 
 
 def is_disturbed(why: Why) -> bool:
@@ -261,8 +369,8 @@ def _lab(experiment: Path, down: tuple[tuple[str, str], ...]) -> Iterator[None]:
     if not down:
         yield
         return
-    runs = experiment.parent
-    up = chakram("fabric", "up", experiment, runs=runs)
+    folder = experiment.parent
+    up = runs.chakram("fabric", "up", experiment, runs=folder)
     assert up.code == 0, up.errors
     try:
         for node_name, interface in down:
@@ -271,4 +379,33 @@ def _lab(experiment: Path, down: tuple[tuple[str, str], ...]) -> Iterator[None]:
             subprocess.run(command, check=True)
         yield
     finally:
-        assert chakram("fabric", "down", LAB, runs=runs).code == 0
+        assert runs.chakram("fabric", "down", LAB, runs=folder).code == 0
+
+
+@contextlib.contextmanager
+def _stopping(number: int | None) -> Iterator[None]:
+    """Stop a data-plane process of this one's runs again and again, if any."""
+    if number is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def stop() -> None:
+        shards: list[Member] = []
+        while not ended.wait(GOING_S):
+            if len(shards) <= number or not shards[number].alive:
+                family = descendants(os.getpid())
+                shards = [each for each in family if SHARD in each.command]
+                shards.sort(key=lambda each: (each.started, each.pid))
+                continue
+            shards[number].signal(signal.SIGSTOP)
+            ended.wait(STOPPED_S)
+            shards[number].signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=stop, name="stopping")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -625,6 +625,16 @@ def test_loss_is_where_the_largest_share_was_sent_again() -> None:
     assert one(seen(Part.REPAIR, 9, sent=others))[:2] == ("loss", "h1-leaf1 down")
 
 
+def test_what_a_port_makes_up_for_is_not_lost() -> None:
+    # Its two packets before the last take 100 ns at the rate of the port.
+    fast = SEEN._replace(packets=3, transfer_ns=40)
+    assert one(seen(Part.OWN_PORT, 90, fast)) == ("own port", "rank 0", 30)
+    assert seen(Part.OWN_PORT, 60, fast) == []
+    slow = SEEN._replace(packets=3, transfer_ns=120)
+    assert one(seen(Part.OWN_PORT, 90, slow)) == ("own port", "rank 0", 90)
+    assert one(seen(Part.OWN_PORT, 90, fast, ways_ns={})) == ("own port", "rank 0", 90)
+
+
 def test_a_place_with_a_fault_is_named_with_it() -> None:
     done = {"h0-leaf0 up": "it has 1Gbit", "h1-leaf1 down": "it is down"}
     (cause,) = seen(Part.NETWORK, 500, faults=done)
