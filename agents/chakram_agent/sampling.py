@@ -9,7 +9,6 @@ from chakram.replay.samples import port_values
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
-    from chakram.results.statistics import PortStatistics
     from chakram_agent.dataplane.loop import DataPlane, Line
 
 __all__ = ["Sampler", "port_row"]
@@ -34,18 +33,21 @@ class Sampler(samples.Sampler):
         super().__init__(
             [line.endpoint for line in lines],
             [plan],
-            port_row=lambda at, counters: port_row(lines[at], shard, counters),
+            port_row=lambda at, *sampled: port_row(lines[at], shard, *sampled),
             bin_ns=bin_ns,
             most_looked_at=LOOKED_AT_PER_BIN,
             most_rows=ROWS_PER_BIN,
         )
 
 
-def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...]:
+def port_row(
+    line: Line, shard: int, counted: tuple[int, ...], disturbances: int
+) -> tuple[int, ...]:
     """Return the values of ``PORT_FIELDS`` behind time and number."""
     port = line.port
     return port_values(
-        counters,
+        counted,
+        disturbances,
         shard=shard,
         rx_bytes=line.received_bytes,
         socket_drops=port.socket_drops,

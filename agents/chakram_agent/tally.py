@@ -18,6 +18,7 @@ from chakram.results.statistics import (
     PortStatistics,
     QueuePairStatistics,
     counters_of,
+    sampled_of,
 )
 from chakram_agent.sampling import port_row
 from chakram_agent.utilisation import Utilisation
@@ -149,7 +150,8 @@ class Tally:
             self._count_sockets(index, line, values)
             self._count_faults(index, line, values)
             port = line.endpoint.port.number
-            row = (time.monotonic_ns(), port, *port_row(line, self._place, now))
+            sampled = port_row(line, self._place, *sampled_of(now))
+            row = (time.monotonic_ns(), port, *sampled)
             self._counters.set_port(index, row)
         cpu_ns = time.process_time_ns()
         values[_CPU_NS] = cpu_ns

@@ -8,7 +8,7 @@ bins get longer: a long run of many queue pairs stays a table that one can open.
 
 from __future__ import annotations
 
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chakram.results.records import PORT_FIELDS, SHARE_UNIT, RecordRows
@@ -16,7 +16,6 @@ from chakram.results.statistics import (
     PortStatistics,
     QueuePairStatistics,
     columns_of,
-    counters_of,
     row_of,
     row_reader,
 )
@@ -37,6 +36,7 @@ _COLUMNS = columns_of(PortStatistics)
 _invalid = itemgetter(
     *(at for at, name in enumerate(_COLUMNS) if name.startswith("invalid_"))
 )
+_PAUSED = _COLUMNS.index("paused_ns")
 # Where values of a row stand among those that are known; of two the last one counts.
 _PLACES = {
     name: at
@@ -54,25 +54,18 @@ _PLACES = {
     )
 }
 _behind_number = itemgetter(*(_PLACES[name] for name in PORT_FIELDS[2:]))
-_disturbances = attrgetter(
-    *(
-        counter.name
-        for counter in counters_of(PortStatistics)
-        if counter.metric == "chakram_injected_disturbances_total"
-    )
-)
-
-
 _pair_columns = row_reader(QueuePairStatistics)
 
 
 class _Pair:
     """A queue pair, who it belongs to, and when it was sampled last."""
 
-    __slots__ = ("pair", "peer", "rank", "seen")
+    __slots__ = ("pair", "parts", "peer", "rank", "seen")
 
     def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
         self.pair = pair
+        # By the names that `QueuePairStatistics` has for them.
+        self.parts = {"requester": pair.requester, "responder": pair.responder}
         self.rank = rank
         self.peer = peer
         self.seen = 0
@@ -84,8 +77,8 @@ class Sampler:
     Args:
         endpoints: What is sampled.
         plans: Of their agents.
-        port_row: Of the place of an endpoint and the counters of its port, the values
-            of ``PORT_FIELDS`` behind time and number.
+        port_row: Of the place of an endpoint and what `PortEngine.sampled` says of its
+            port, the values of ``PORT_FIELDS`` behind time and number.
         bin_ns: Time between two samples; 0: none are taken before the end.
         most_looked_at: Queue pairs that are looked at in one bin.
         most_rows: Of these, how many get a row.
@@ -100,7 +93,7 @@ class Sampler:
         endpoints: Sequence[Endpoint],
         plans: Iterable[AgentPlan],
         *,
-        port_row: Callable[[int, PortStatistics], tuple[int, ...]],
+        port_row: Callable[[int, tuple[int, ...], int], tuple[int, ...]],
         bin_ns: int,
         most_looked_at: int = 1 << 30,
         most_rows: int = 1 << 30,
@@ -153,7 +146,7 @@ class Sampler:
 
     def _sample_ports(self, now_ns: int) -> None:
         for at, endpoint in enumerate(self._endpoints):
-            row = self._port_row(at, endpoint.engine.statistics())
+            row = self._port_row(at, *endpoint.engine.sampled())
             number = endpoint.port.number
             if self._ports_seen.get(number) != row:
                 self._ports_seen[number] = row
@@ -170,14 +163,15 @@ class Sampler:
             (
                 *(now_ns, entry.rank, entry.peer, pair.qpn),
                 *_congestion_values(*pair.congestion()),
-                *_pair_columns(pair),
+                *_pair_columns(entry.parts),
             )
         )
         return True
 
 
 def port_values(
-    counters: PortStatistics,
+    counted: tuple[int, ...],
+    disturbances: int,
     *,
     shard: int,
     rx_bytes: int,
@@ -188,24 +182,24 @@ def port_values(
     """Return the values of ``PORT_FIELDS`` behind time and number.
 
     Args:
-        counters: Of the port.
+        counted: Its counters that have columns.
+        disturbances: Packets that were disturbed otherwise than dropped.
         shard: As the next three: what they do not say.
         rx_bytes: Likewise.
         socket_drops: Likewise.
         send_retries: Likewise.
         paused_ns: If others know it better.
     """
-    counted = row_of(counters)
     row: tuple[int, ...] = _behind_number(
         (
             *counted,
             sum(_invalid(counted)),
-            sum(_disturbances(counters)),
+            disturbances,
             shard,
             rx_bytes,
             socket_drops,
             send_retries,
-            counters.paused_ns if paused_ns is None else paused_ns,
+            counted[_PAUSED] if paused_ns is None else paused_ns,
         )
     )
     return row

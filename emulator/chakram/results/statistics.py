@@ -12,7 +12,7 @@ that adds to it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ __all__ = [
     "counters_of",
     "gather",
     "row_of",
+    "row_reader",
+    "sampled_of",
 ]
 
 _DECLARED = "counter"
@@ -517,21 +519,6 @@ def row_of(statistics: QueuePairStatistics | PortStatistics) -> tuple[int, ...]:
     return _ROW_READERS[type(statistics)](statistics)
 
 
-def row_reader(kind: type) -> Callable[[object], tuple[int, ...]]:
-    """Return what reads the values of ``columns_of`` a kind where they are counted.
-
-    It takes what has the parts of the declarations as attributes. A snapshot would
-    take three times as long.
-    """
-    return attrgetter(
-        *(
-            f"{each.part}.{each.reads}"
-            for each in _COUNTERS[kind]
-            if each.column is not None
-        )
-    )
-
-
 def _readers(
     kind: type,
 ) -> tuple[tuple[str, tuple[str, ...], Callable[[object], tuple[int, ...]]], ...]:
@@ -550,6 +537,43 @@ def _readers(
 
 
 _READERS = {kind: _readers(kind) for kind in (QueuePairStatistics, PortStatistics)}
+
+
+def sampled_of(statistics: PortStatistics) -> tuple[tuple[int, ...], int]:
+    """Return of a snapshot what ``PortEngine.sampled`` says of a port."""
+    return row_of(statistics), sum(_disturbances(statistics))
+
+
+def row_reader(
+    kind: type[QueuePairStatistics] | type[PortStatistics],
+) -> Callable[[Mapping[str, object]], tuple[int, ...]]:
+    """Return what reads the values of ``columns_of`` a kind where they are counted.
+
+    It takes the parts of the engine, as ``gather`` does; what no part counts is 0. A
+    snapshot would take three times as long.
+    """
+    places = [name for _, names, _ in _READERS[kind] for name in names]
+    in_order = itemgetter(
+        *(
+            places.index(each.name) if each.part else len(places)
+            for each in _COUNTERS[kind]
+            if each.column is not None
+        )
+    )
+
+    def read(parts: Mapping[str, object]) -> tuple[int, ...]:
+        values: tuple[int, ...] = ()
+        for part, _, of_part in _READERS[kind]:
+            values += of_part(parts[part])
+        row: tuple[int, ...] = in_order((*values, 0))
+        return row
+
+    return read
+
+
+_disturbances = attrgetter(
+    *(each.name for each in _COUNTERS[PortStatistics] if each.metric == _DISTURBED)
+)
 
 
 def gather(

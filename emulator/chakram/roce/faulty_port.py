@@ -18,7 +18,7 @@ from itertools import count as counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.plan.faults import FaultAction
-from chakram.results.statistics import FAULT_COUNTERS
+from chakram.results.statistics import FAULT_COUNTERS, sampled_of
 from chakram.roce.faults import (
     bits_of_burst,
     bits_of_datagram,
@@ -325,6 +325,10 @@ class FaultyPort(PortEngine):
             packets_received=counted.packets_received + self._kept,
             **dict[str, Any](zip(FAULT_COUNTERS, self._injected.values(), strict=True)),
         )
+
+    def sampled(self) -> tuple[tuple[int, ...], int]:
+        """Return what is sampled; see `PortEngine`."""
+        return sampled_of(self.statistics())
 
     def faults_disturbed(self) -> dict[int, int]:
         """Return by fault of the run how many packets it has disturbed here."""

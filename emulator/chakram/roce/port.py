@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.results.statistics import PortStatistics, gather
+from chakram.results.statistics import PortStatistics, gather, row_reader
 from chakram.roce.histogram import Histogram
 from chakram.roce.pacing import Line
 from chakram.roce.receiver import Receiver
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from chakram.roce.verify import PacketVerifier
 
 __all__ = ["PortEngine"]
+
+_columns = row_reader(PortStatistics)
 
 
 class PortEngine:
@@ -166,10 +168,26 @@ class PortEngine:
         """Return the counters as they are now."""
         return gather(
             PortStatistics,
-            {"sent": self._scheduler, "received": self._receiver, "line": self._line},
+            self._parts(),
             round_trips=self.round_trips.snapshot(),
             pacing_errors=self.pacing_errors.snapshot(),
         )
+
+    def sampled(self) -> tuple[tuple[int, ...], int]:
+        """Return the counters that have columns, and how many packets were disturbed.
+
+        The first are in the order of `columns_of`; drops are among them, and not among
+        the second.
+        """
+        return _columns(self._parts()), 0
+
+    def _parts(self) -> dict[str, object]:
+        """Return what counts, by the names that `PortStatistics` has for it."""
+        return {
+            "sent": self._scheduler,
+            "received": self._receiver,
+            "line": self._line,
+        }
 
     # The network: out.
 

@@ -28,6 +28,7 @@ from chakram.results.statistics import (
     HistogramCounts,
     PortStatistics,
     QueuePairStatistics,
+    sampled_of,
 )
 from chakram.roce.histogram import Histogram
 from chakram_agent.counters import SharedCounters
@@ -276,7 +277,8 @@ def test_every_column_of_a_port_is_its_statistic() -> None:
         port=SimpleNamespace(socket_drops=SOCKET_DROPS, send_retries=SEND_RETRIES),
         received_bytes=RECEIVED_BYTES,
     )
-    row = dict(zip(PORT_FIELDS[2:], port_row(line, 6, counters), strict=True))
+    sampled = port_row(line, 6, *sampled_of(counters))
+    row = dict(zip(PORT_FIELDS[2:], sampled, strict=True))
 
     assert row == {
         "shard": 6,
@@ -353,7 +355,7 @@ def test_rows_are_those_of_the_samples(shared: SharedCounters) -> None:
     width = len(PORT_FIELDS)
     found = [tuple(rows[at + 1 : at + width]) for at in range(0, len(rows), width)]
     assert found == [
-        (number, *port_row(line, 0, line.endpoint.engine.now))
+        (number, *port_row(line, 0, *sampled_of(line.endpoint.engine.now)))
         for number, line in enumerate(plane.lines)
     ]
 

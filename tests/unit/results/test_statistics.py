@@ -31,6 +31,6 @@ def test_a_row_is_read_as_a_snapshot_has_it() -> None:
         alpha=None,
         failure=None,
     )
-    row = row_reader(QueuePairStatistics)(parts)
+    row = row_reader(QueuePairStatistics)(vars(parts))
     assert row == row_of(snapshot)
     assert len(set(row)) == len(columns_of(QueuePairStatistics))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.results.counters import fct_bucket
+from chakram.results.statistics import sampled_of
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
@@ -59,6 +60,19 @@ def test_only_what_may_lead_to_something_is_news() -> None:
     assert not port.has_news()
     port.post_send(1, 0, MTU, 0)
     assert port.has_news()
+
+
+def test_what_is_sampled_is_what_a_snapshot_has() -> None:
+    port, peer = make_port(rate_bps=GIGABIT), make_port(qpns=())
+    peer.add_queue_pair(make_queue_pair(101, 1))
+    peer.post_send(101, 0, 3 * MTU, 0)
+    port.post_send(1, 0, 2 * MTU, 0)
+    for burst in drained(peer):
+        port.receive_burst(burst, 0)
+    assert drained(port, 10**6)
+    counted, disturbances = port.sampled()
+    assert (counted, disturbances) == sampled_of(port.statistics())
+    assert len({*counted}) > 2
 
 
 def test_packets_for_nobody_are_counted() -> None:
