@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["IterationRecords", "paths_of", "surroundings_of", "why_document", "why_of"]
 
 _MESSAGE_COLUMNS = list(Message._fields)
+_LATE = ["src", "qpn", "departed_ns", "generator_wait_ns"]
 _NS_PER_US = 1_000
 
 
@@ -67,6 +68,13 @@ class IterationRecords:
             flows[name].to_pylist() for name in ("group", "k", "src", "dst", "number")
         )
         self._row_of = {key: row for row, key in enumerate(zip(*keys, strict=True))}
+        # By queue pair, what messages waited for the generator: until when, how long.
+        self._late: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        late = pc.field("generator_wait_ns") > 0
+        for row in [] if is_virtual else flows.filter(late).select(_LATE).to_pylist():
+            if row["departed_ns"] is not None:
+                waits = self._late.setdefault((row["src"], row["qpn"]), [])
+                waits.append((row["departed_ns"], row["generator_wait_ns"]))
         self._starts_ns = dict(
             zip(ranks["rank"].to_pylist(), ranks["start_ns"].to_pylist(), strict=True)
         )
@@ -114,9 +122,17 @@ class IterationRecords:
         row = self._row_of.get((group, k, src, dst, number))
         if row is None:
             return None
-        return Message._make(
+        found = Message._make(
             self._flows[name][row].as_py() for name in _MESSAGE_COLUMNS
         )
+        # What stands behind such a message in its queue pair waits with it.
+        until_ns = found.departed_ns or 0
+        ahead_ns = sum(
+            min(wait_ns, departed_ns - found.posted_ns)
+            for departed_ns, wait_ns in self._late.get((found.src, found.qpn), ())
+            if found.posted_ns < departed_ns < until_ns
+        )
+        return found._replace(generator_wait_ns=found.generator_wait_ns + ahead_ns)
 
     def messages(self) -> Iterator[Message]:
         """Yield all messages."""

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,7 +15,7 @@ from chakram.collectives.groups import world_group
 from chakram.errors import InputError
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import EcnThresholds
-from chakram.observe.why import iterations_of, paths_of, why_of
+from chakram.observe.why import IterationRecords, iterations_of, paths_of, why_of
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
 from chakram.plan.queue_pairs import QueuePairLayout
@@ -234,6 +235,40 @@ def test_a_window_smaller_than_the_way_is_what_is_waited_for(tmp_path: Path) -> 
     why = explained(tmp_path, plan)
     assert why.first is not None
     assert why.first.cause == "window"
+
+
+def test_what_stands_behind_a_message_was_late_with_it(tmp_path: Path) -> None:
+    """Two messages of one queue pair; the first waited for its data plane."""
+    world = world_group(2)
+    programs = [
+        program(0, world, [send(1, 50_000), send(1, 50_000, number=1)]),
+        program(1, world, [receive(0, 50_000), receive(0, 50_000, number=1)]),
+    ]
+    topology = single_switch(2, LINE)
+    plan = make_plan(programs, topology, settings=PLAIN)
+    results = simulated_run(tmp_path, plan, topology)
+    flows = results.table("flows").filter(pc.field("bytes") > 0)
+    first, second = flows.sort_by("departed_ns").to_pylist()
+    assert first["qpn"] == second["qpn"]
+    behind_ns = first["departed_ns"] - second["posted_ns"]
+    for wait_ns, expected_ns in ((1000, 1000), (10**9, behind_ns)):
+        at = flows.schema.get_field_index("generator_wait_ns")
+        waits = pa.array(
+            [wait_ns if each["k"] == first["k"] else 0 for each in flows.to_pylist()],
+            pa.int64(),
+        )
+        late = flows.set_column(at, "generator_wait_ns", waits)
+        for is_virtual in (False, True):
+            records = IterationRecords(
+                results.table("operations"),
+                late,
+                results.table("ranks"),
+                is_virtual=is_virtual,
+            )
+            key = (second["group"], second["k"], 0, 1, second["number"])
+            found = records.message(*key)
+            assert found is not None
+            assert found.generator_wait_ns == (0 if is_virtual else expected_ns)
 
 
 # Planted causes.
