@@ -90,13 +90,15 @@ def read_again(out: Path, *, cost_model: str) -> dict[str, Any]:
     return document
 
 
-def cases(chakram_data: Path, *, of: tuple[str, ...]) -> list[dict[str, str]]:
+def cases(
+    chakram_data: Path, *, of: tuple[str, ...], npus: tuple[str, ...]
+) -> list[dict[str, str]]:
     """Return rows of the reference: one for all that have some columns alike.
 
-    Backends, collectives, sizes and chunks are others from case to case.
+    What is not among these is another from case to case: backends, sizes, chunks ...
     """
     with open(chakram_data / "reference" / "astra-sim.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["npus"] == "4"]
+        rows = [row for row in csv.DictReader(file) if row["npus"] in npus]
     found: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in rows:
         if row["backend"] in AWARE:
@@ -143,7 +145,7 @@ def test_what_is_exported_takes_what_astra_sim_takes(
     chakram_data: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = cases(chakram_data, of=("algorithm", "topology"))
+    rows = cases(chakram_data, of=("algorithm", "topology"), npus=("4",))
     own = [row for row in rows if row["algorithm"] == algorithm]
     assert {row["topology"] for row in own} == {"Switch", "Ring", "FullyConnected"}
     for row in own:
@@ -156,8 +158,9 @@ def test_all_that_is_exported_takes_what_astra_sim_takes(
     tmp_path: Path, chakram_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("topology", "collective", "algorithm", "chunks", "backend")
-    rows = cases(chakram_data, of=names)
+    rows = cases(chakram_data, of=names, npus=("4", "8", "16"))
     assert len(rows) > 100
+    assert {row["npus"] for row in rows} == {"4", "8", "16"}
     for number, row in enumerate(rows):
         check_case(tmp_path / str(number), row, capsys)
 
