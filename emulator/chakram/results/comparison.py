@@ -464,13 +464,18 @@ def _from_part(found: Comparison, part: Difference) -> str:
             "with nothing in its way"
         )
     told = f"; of that, {apart} is {more} time lost by {cause}"
-    for each in found.levels.get("cause", ()):
-        share = each.lost_ns / part.lost_ns
-        if each.key[1:3] == (job, cause) and each.significant and share > 0:
-            place = each.key[3]
-            if share > 0.99:
-                return f"{told} at {place}"
-            return f"{told}, most at {place} ({format_time(abs(each.lost_ns))})"
+    # A place that has most of a significant difference is told, though it may vary.
+    places = [
+        (share, each)
+        for each in found.levels.get("cause", ())
+        if each.key[1:3] == (job, cause)
+        and ((share := each.lost_ns / part.lost_ns) > 0.5 or each.significant)
+    ]
+    share, most = max(places, key=lambda each: each[0], default=(0.0, part))
+    if share > 0.99:
+        return f"{told} at {most.key[3]}"
+    if share > 0:
+        told += f", most at {most.key[3]} ({format_time(abs(most.lost_ns))})"
     return told
 
 

@@ -210,6 +210,16 @@ def test_the_cause_of_a_difference_is_named() -> None:
     assert told.endswith(
         "is more time lost by slow link, most at h3-leaf0 down (10ms)."
     )
+    # A place that varies is named by itself, too, if it has most of it.
+    varying = slow._replace(mean_ns=1e7, error_ns=1e7)
+    b.times[DOWN], b.times[UP] = varying, varying._replace(mean_ns=5e6)
+    found = compare(a, b)
+    assert not [
+        each
+        for each in found.levels["cause"]
+        if each.key in (DOWN, UP) and each.significant
+    ]
+    assert sentences(found)[0] == told
     # A side whose records do not say it names no cause, which is not that it has none.
     blind = side("a", {ITERATION: drawn(1e8, seed=1)})
     assert not {"part", "cause"} & set(compare(blind, b).levels)
