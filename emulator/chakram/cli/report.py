@@ -19,7 +19,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Run directory, or several, side by side; or the folder of a sweep.",
+            help="Run directory, or several, side by side, or folders of them; or the "
+            "folder of a sweep.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file.")] = Path("report.html"),
@@ -46,10 +47,12 @@ def report(
     from chakram.observe.report.figures import export_figures
     from chakram.observe.report.run_page import run_page
     from chakram.observe.report.suite_page import suite_page
-    from chakram.observe.run_results import open_run
+    from chakram.observe.run_results import open_run, runs_in
     from chakram.observe.sweep_folder import is_sweep
 
     sweeps = [each for each in directories if is_sweep(each)]
+    if not sweeps:
+        directories = [run for each in directories for run in runs_in(each)]
     if bmwg and (len(directories) > 1 or sweeps):
         raise typer.BadParameter("--bmwg is of one run")
     if sweeps and len(directories) > 1:

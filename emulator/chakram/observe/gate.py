@@ -20,7 +20,6 @@ from pydantic import Field
 from chakram.bounded import read_bounded
 from chakram.errors import ConfigError, ResultsError
 from chakram.observe.document import summary_document
-from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import open_run
 from chakram.observe.sides import read_side
 from chakram.results.comparison import compare, sentences
@@ -149,12 +148,10 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
     Raises:
         ChakramError: If a file is wrong, or a rule asks for what is not there.
     """
-    path = _one_run(path)
     document = json.loads(json.dumps(read_results(path)))
     before: dict[str, Any] | None = None
     comparison: Comparison | None = None
     if (baseline := baseline or rules.baseline) is not None:
-        baseline = _one_run(baseline)
         before = read_results(baseline)
         comparison = compare(read_side(baseline), read_side(path))
     verdicts: list[Verdict] = []
@@ -202,17 +199,6 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
             *comparison.b.notes,
         )
     return Judgement(verdicts=tuple(verdicts), comparison=told)
-
-
-def _one_run(path: Path) -> Path:
-    """Return the run that a folder of runs holds, where it holds but one."""
-    if path.is_dir() and not (path / MANIFEST).exists():
-        runs = sorted(each.parent for each in path.glob(f"*/{MANIFEST}"))
-        if len(runs) == 1:
-            return runs[0]
-        if runs:
-            raise ResultsError(str(path), f"holds {len(runs)} runs", "name one of them")
-    return path
 
 
 def _subjects(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.errors import RunDirectoryError
+from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.fabric.kinds import KINDS
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.growing_table import column_names, is_there, read_table
+from chakram.observe.manifest import MANIFEST
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
 from chakram.observe.rocev2 import (
     TRAFFIC_COLUMNS,
@@ -397,14 +398,31 @@ class RunResults:
             }
 
 
+def runs_in(path: Path) -> list[Path]:
+    """Return the run directories in a folder, the oldest first; of one of them itself.
+
+    A path that is neither is returned as it is: whoever opens it says what it is not.
+    """
+    if (path / MANIFEST).exists():
+        return [path]
+    return sorted(each.parent for each in path.glob(f"*/{MANIFEST}")) or [path]
+
+
 def open_run(path: Path) -> RunResults:
     """Return the results in a run directory, also while it is written.
+
+    A folder that holds one run directory stands for that.
 
     Raises:
         NoRunDirectory: If it is none, or of a newer version.
         RunDirectoryError: If it cannot be read.
     """
-    return RunResults(path, read_manifest_of_now(path))
+    first, *others = runs_in(path)
+    if others:
+        raise NoRunDirectory(
+            str(path), f"holds {1 + len(others)} runs", "name one of them"
+        )
+    return RunResults(first, read_manifest_of_now(first))
 
 
 def _verification(found: Mapping[str, Any]) -> Verification:

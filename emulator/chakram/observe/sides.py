@@ -29,7 +29,7 @@ from chakram.bounded import read_bounded
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import InputError, ResultsError
 from chakram.observe.manifest import MANIFEST
-from chakram.observe.run_results import open_run
+from chakram.observe.run_results import open_run, runs_in
 from chakram.observe.why import paths_of, surroundings_of
 from chakram.results.causes import explain
 from chakram.results.comparison import (
@@ -77,12 +77,10 @@ def read_side(path: Path) -> Side:
         ChakramError: If it is nothing that can be compared.
     """
     if path.is_dir():
-        if (path / MANIFEST).exists():
-            return side_of_runs(path, [open_run(path)])
         if replays := sorted(path.glob(_PARAM_FILES)):
             return _of_replay(str(path), [_json(each) for each in replays])
-        runs = sorted(each.parent for each in path.glob(f"*/{MANIFEST}"))
-        if runs:
+        runs = runs_in(path)
+        if (runs[0] / MANIFEST).exists():
             return side_of_runs(path, [open_run(each) for each in runs])
         raise ResultsError(
             str(path),
