@@ -12,8 +12,10 @@ from tests.support import missing_program, require
 if TYPE_CHECKING:
     from pathlib import Path
 
+__all__ = ["FLAGS", "OpenedPage", "open_page", "require_chromium"]
+
 # Root needs the first; the others keep it from the network, which may not be there.
-_FLAGS = (
+FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -68,7 +70,7 @@ def open_page(page: Path, *, profile: Path) -> OpenedPage:
     done = subprocess.run(
         [
             "chromium",
-            *_FLAGS,
+            *FLAGS,
             f"--user-data-dir={profile}",
             "--enable-logging=stderr",
             # Virtual time: timers of the page fire at once, none is waited for.

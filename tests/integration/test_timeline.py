@@ -156,6 +156,12 @@ def test_processes_and_threads_have_names(events: list[dict[str, Any]]) -> None:
     assert named[1, None] == "rank 0 at h0"
     used = {(event["pid"], event["tid"]) for event in of(events, "X")}
     assert used <= set(named)
+    # Readers take thread 0, and none, for the main one, which has the number of its
+    # process.
+    main_threads = {pid for pid, tid in used if tid == pid}
+    assert main_threads == {pid for pid, _ in used}
+    assert {named[pid, pid] for pid in main_threads} == {"iterations"}
+    assert all(tid in (pid, None) or tid > 10**5 for pid, tid in named)
 
 
 def test_counters_add_up_to_the_bytes_of_links(
@@ -163,9 +169,8 @@ def test_counters_add_up_to_the_bytes_of_links(
 ) -> None:
     series: dict[str, list[tuple[float, float]]] = {}
     for event in of(events, "C"):
-        series.setdefault(event["name"], []).append(
-            (event["ts"], event["args"]["Gbit/s"])
-        )
+        (value,) = event["args"].values()
+        series.setdefault(event["name"], []).append((event["ts"], value))
     links = {
         f"{link.link} {link.direction}": link.bytes
         for link in simulated.links()
@@ -180,6 +185,18 @@ def test_counters_add_up_to_the_bytes_of_links(
         )
         # Without acknowledgements, which have about 1.5 % of a full packet's bytes.
         assert 0.95 * size_bytes < total <= 1.01 * size_bytes, name
+    longest: Counter[str] = Counter()
+    for row in simulated.table("link_samples").to_pylist():
+        name = f"queue at {row['port']}, class {row['traffic_class']}"
+        longest[name] = max(longest[name], row["queue_max_bytes"])
+    queues = {name: points for name, points in series.items() if "queue" in name}
+    assert queues
+    # A counter ends at 0.
+    assert {
+        name: max(points, key=lambda each: each[1])[1]
+        for name, points in queues.items()
+    } == +longest
+    assert all(points[-1][1] == 0 for points in queues.values())
 
 
 def test_names_without_gz_are_plain_json(simulated: RunResults, tmp_path: Path) -> None:
@@ -215,8 +232,9 @@ def test_events_have_what_the_format_wants_of_them(
     for event in of(events, "f"):
         assert event["bp"] == "e"
     for event in of(events, "C"):
-        assert list(event["args"]) == ["Gbit/s"]
-        assert isinstance(event["args"]["Gbit/s"], float)
+        (unit,) = event["args"]
+        assert unit == ("bytes" if event["name"].startswith("queue") else "Gbit/s")
+        assert isinstance(event["args"][unit], float)
     assert {event["name"] for event in of(events, "M")} == {
         "process_name", "process_sort_index", "thread_name",
     }  # fmt: skip

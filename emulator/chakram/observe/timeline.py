@@ -1,10 +1,10 @@
 """A run as a timeline that Perfetto opens: events in Chrome's trace format.
 
 Ranks are processes, process groups and streams their threads, collectives and
-computations slices; a message is an
-arrow from the slice of its sender to that of its receiver; how busy ports and links
-were over time are counters.  What comes is written at once, so that a run of a million
-messages needs no more memory than its columns.
+computations slices; a message is an arrow from the slice of its sender to that of its
+receiver; how busy ports and links were over time are counters, and how long queues.
+What comes is written at once, so that a run of a million messages needs no more memory
+than its columns.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from chakram.observe.message_columns import ways_of_path
 from chakram.observe.report.columns import spread
+from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
 from chakram.observe.report.run_data import TIME_BINS, NicTraffic
 
 if TYPE_CHECKING:
@@ -27,14 +28,20 @@ if TYPE_CHECKING:
 
 __all__ = ["write_timeline"]
 
-_FIRST_STREAM = 1_000_000
-"""Threads of process groups have lower numbers."""
+_FIRST_GROUP, _FIRST_STREAM = 1_000_000, 2_000_000
+"""Numbers of threads; iterations have that of their process.
+
+Perfetto takes thread 0 for that one, so it is to be that and no other's.
+"""
 
 _LEAST_NS = 0.01
 """More than the error of a time in us, and so little that nobody sees it.
 
 Readers cut times to whole ns: one that was a little less would begin before its end.
 """
+
+_QUEUES = 64
+"""Of so many ports and classes, those with the longest queues, queues are counted."""
 
 _CHUNK = 20_000
 """Messages whose columns are turned into numbers of Python at once."""
@@ -92,7 +99,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
         yield _event(
             "X",
             pid=number_of[record.job, record.rank],
-            tid=0,
+            tid=number_of[record.job, record.rank],
             ts=_us(start_ns),
             dur=max(0, data.undilated(record.end_ns) - start_ns) / 1000,
             name=f"iteration {record.iteration}",
@@ -105,7 +112,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
         )
     for pid in number_of.values():
         yield _event(
-            "M", pid=pid, tid=0, name="thread_name", args={"name": "iterations"}
+            "M", pid=pid, tid=pid, name="thread_name", args={"name": "iterations"}
         )
     pids = np.zeros(len(shares), np.int64)
     places = zip(shares["job"].tolist(), shares["rank"].tolist(), strict=True)
@@ -197,7 +204,7 @@ def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
         if lane == len(lanes):
             lanes.append(end)
             count[job, rank] += 1
-            known[(*key, lane)] = count[job, rank]
+            known[(*key, lane)] = _FIRST_GROUP + count[job, rank]
         lanes[lane] = end
         label = "messages" if is_message else f"group {groups[group]}"
         found[at] = known[(*key, lane)], f"{label} ({lane + 1})" if lane else label
@@ -236,20 +243,8 @@ def _arrows(
 
 
 def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
-    """Yield how busy ports and links between switches were, in Gbit/s."""
-    series: dict[str, Any] = {}
-    if isinstance(data.nics, NicTraffic):
-        rates = {
-            port.host: (port.rate_bps or 0) * data.dilation / 1e9
-            for port in (
-                {} if data.transport is None else data.transport.ports
-            ).values()
-        }
-        for at, host in enumerate(data.nics.hosts):
-            series[f"{host} transmit"] = data.nics.transmit[at] * rates[host]
-            series[f"{host} receive"] = data.nics.receive[at] * rates[host]
-    series |= _links(data)
-    for name, values in series.items():
+    """Yield how busy ports and links between switches were, and the longest queues."""
+    for name, (unit, values) in _series(data).items():
         before = None
         lines = []
         for number, value in enumerate([*values.round(6).tolist(), 0.0]):
@@ -261,11 +256,37 @@ def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
                         pid=0,
                         ts=_us(round(number * data.bin_ns)),
                         name=name,
-                        args={"Gbit/s": value},
+                        args={unit: value},
                     )
                 )
         counts["counters"] += len(lines)
         yield ",\n".join(lines)
+
+
+def _series(data: RunData) -> dict[str, tuple[str, Any]]:
+    """Return what is counted over time, by name: its unit, and a value per column."""
+    series: dict[str, tuple[str, Any]] = {}
+    if isinstance(data.nics, NicTraffic):
+        rates = {
+            port.host: (port.rate_bps or 0) * data.dilation / 1e9
+            for port in (
+                {} if data.transport is None else data.transport.ports
+            ).values()
+        }
+        for at, host in enumerate(data.nics.hosts):
+            for side in ("transmit", "receive"):
+                shares = getattr(data.nics, side)[at]
+                series[f"{host} {side}"] = "Gbit/s", shares * rates[host]
+    for name, values in _links(data).items():
+        series[name] = "Gbit/s", values
+    sampled = links_over_time(data)
+    if isinstance(sampled, LinksOverTime):
+        longest = sampled.queue_max_bytes.max(axis=1)
+        for at in np.argsort(-longest, kind="stable")[:_QUEUES].tolist():
+            if longest[at]:
+                name = f"queue at {sampled.ports[at]}, class {sampled.classes[at]}"
+                series[name] = "bytes", sampled.queue_max_bytes[at].astype(float)
+    return series
 
 
 def _links(data: RunData) -> dict[str, Any]:
