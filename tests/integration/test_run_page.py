@@ -14,6 +14,7 @@ import chakram
 from chakram.cli import main
 from chakram.observe.report.figures import drawn_figures
 from chakram.observe.why import why_document, why_of
+from chakram.units import about_size
 from tests.chromium import open_page, require_chromium
 from tests.support import REPO_ROOT
 
@@ -232,12 +233,13 @@ def test_files_are_listed_with_their_digests(simulated: RunResults, page: str) -
 @pytest.mark.slow
 def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> None:
     require_chromium()
-    other = chakram.simulate(
+    chakram.simulate(
         REPO_ROOT / "configs/quickstart.yaml",
         set={**SMALL, **MARKED, "fabric.links.uplink.rate": "125Mbit"},
         runs=tmp_path / "runs",
     )
-    page = written(simulated, str(other.path), out=tmp_path / "page.html")
+    # A folder with one run is that run.
+    page = written(simulated, str(tmp_path / "runs"), out=tmp_path / "page.html")
     assert complaints(tmp_path / "page.html", tmp_path) == []
     assert set(drawn_figures(page)) == {"busbw", "fct-cdf"}
     assert "B/A" in page
@@ -257,8 +259,36 @@ def test_the_sections_of_bmwg_have_no_verdict(
     numbered = [each for each in headings(page) if each[0].isdigit()]
     assert [each[0] for each in numbered] == list("12345678")
     assert "measured for" in page  # a deviation: less than 60 s
+    assert re.search(r"\b0 \(v\), 0 ?\w+ in all, over ports and classes", page)
+    (longest,) = re.findall(r"([\d.]+[KM]iB) at (\S+) \(v\), P95 over time", page)
+    samples = simulated.table("link_samples").to_pylist()
+    of_switches = (row for row in samples if not row["port"].startswith("h"))
+    most = max(of_switches, key=lambda row: row["queue_max_bytes"])
+    assert longest == (about_size(most["queue_max_bytes"]), most["port"])
     text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
     assert not re.search(r"\b(pass|passed|failed)\b", text)
+
+
+def test_pauses_of_links_are_told(tmp_path: Path) -> None:
+    run = chakram.simulate(
+        REPO_ROOT / "configs/incast.yaml",
+        set={
+            "iterations.measured": "1",
+            "fabric.switch": "model",
+            "fabric.switches": "{profile: ns3, buffer: 512KiB}",
+            "transport.congestion_control": "none",
+            "transport.window": "256KiB",
+            "records.sample_bin": "100us",
+        },
+        runs=tmp_path / "runs",
+    )
+    assert main(["export", "pfc", str(run.path), "--out", str(tmp_path)]) == 0
+    lines = (tmp_path / "pfc.txt").read_text().splitlines()
+    events = sum(line.endswith(" 1") for line in lines)
+    assert events
+    page = written(run, "--bmwg", out=tmp_path / "bmwg.html")
+    assert f"{events} (v), " in page
+    assert ">health of the device" in page
 
 
 def test_a_page_is_not_replaced_unasked(

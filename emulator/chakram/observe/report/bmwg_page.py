@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.queue_exports import pause_events
 from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.columns import percentiles
+from chakram.observe.report.links_over_time import links_over_time
 from chakram.observe.report.page import Section, render_page
 from chakram.observe.report.run_curves import completion_times
 from chakram.observe.report.run_data import RunData
@@ -144,12 +147,10 @@ def deviations(data: RunData, rows: Sequence[ReportRow]) -> list[tuple[str, str]
         found.append(("real time", f"stretched by {data.dilation}, and divided by it"))
     if manifest.size_scale != "1":
         found.append(("sizes of the workload", f"scaled by {manifest.size_scale}"))
-    found.append(
-        (
-            "pause events, queue depths, health of the device",
-            "not in the records of this run: read them from the device",
-        )
-    )
+    unseen = "health of the device"
+    if isinstance(links_over_time(data), str):
+        unseen = f"pause events, queue depths, {unseen}"
+    found.append((unseen, "not in the records of this run: read it from the device"))
     sizes = len({each.row.size_bytes for each in rows})
     found.append(
         ("matrix of sizes and N", f"{sizes} sizes of the trace that was replayed")
@@ -284,12 +285,13 @@ def _results(data: RunData, rows: Sequence[ReportRow]) -> list[Section]:
             else f"{drops} packets {data.seen('b')}, "
             f"{1e6 * drops / max(1, summary.packets):.3g} ppm",
         ),
+        *_switches(data),
         (
             "link balance",
             MISSING
             if summary.uplinks is None
             else f"MMR {summary.uplinks.max_over_mean:.3f}, JFI "
-            f"{summary.uplinks.jain:.4f} (b)",
+            f"{summary.uplinks.jain:.4f} {data.seen('b')}",
         ),
     ]
     rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
@@ -323,6 +325,36 @@ def _results(data: RunData, rows: Sequence[ReportRow]) -> list[Section]:
     )
     flows = completion_times(data)
     return [section, flows] if flows.blocks else [section]
+
+
+def _switches(data: RunData) -> list[tuple[str, str]]:
+    """Return pauses and queues of the fabric, where samples of its links say."""
+    links = links_over_time(data)
+    if isinstance(links, str):
+        return [("PFC pause events, queues", f"{MISSING}: {links}")]
+    events = sum(each.pauses for each in pause_events(data.results))
+    rested_ns = sum(link.paused_ns or 0 for link in data.summary.links) / data.dilation
+    hosts = {
+        link.port
+        for link in data.summary.links
+        if (link.kind, link.direction) == ("host", "up")
+    }
+    highest = links.queue_max_bytes.max(axis=1)
+    highest[[port in hosts for port in links.ports]] = 0
+    at = int(highest.argmax())
+    p95 = percentiles(links.queue_max_bytes[at], (95,))[0]
+    return [
+        (
+            "PFC pause events of non-zero quanta",
+            f"{events} {data.seen('b')}, {format_time(rested_ns)} in all, over ports "
+            "and classes; of several between two samples one counts",
+        ),
+        (
+            "longest queue of a switch",
+            f"{about_size(int(highest[at]))} at {links.ports[at]} {data.seen('b')}, "
+            f"P95 over time {about_size(round(p95))}",
+        ),
+    ]
 
 
 def _repeatability(data: RunData, rows: Sequence[ReportRow]) -> Section:
