@@ -82,9 +82,14 @@ cdef class SwitchModel:
     cpdef int host_port(self, int host) except? -1
     @cython.locals(port=Port, packets=Packets, klass=int)
     cpdef int send(self, int number, long long slot, long long now_ns) except? -1
-    @cython.locals(port=Port, packets=Packets, klass=int, fate="long long", egress=int)
+    @cython.locals(
+        port=Port, out=Port, packets=Packets, klass=int, fate="long long", egress=int
+    )
     cpdef int receive(self, int number, long long slot, long long now_ns) except? -1
-    @cython.locals(port=Port, out=Port, packets=Packets, klass=int, egress=int)
+    @cython.locals(
+        port=Port, out=Port, packets=Packets, klass=int, egress=int,
+        wire_ns="long long",
+    )
     cpdef bint cuts_through(
         self, int number, long long slot, long long now_ns
     ) except -1

@@ -326,6 +326,10 @@ class SwitchModel:
         if port.stormed >> klass & 1 and port.forced >> klass & 1 == 0:
             return self._drop(port, slot, klass, _WATCHDOG)
         egress = packets.cells[slot + _CHOSEN] - 1
+        if egress >= 0:
+            out = self._ports[egress]
+            if not out.is_up:
+                egress = -1  # it went down while the packet came
         if egress < 0:
             egress = self.forwarding.egress(
                 packets.cells[slot + _FLOW],
@@ -343,8 +347,9 @@ class SwitchModel:
     def cuts_through(self, number: int, slot: int, now_ns: int) -> bool:
         """Tell whether a packet whose head has come in may leave before its end has.
 
-        Its owner asks when the head has come; if so it calls ``receive`` at once, else
-        once all of the packet is there.
+        Its owner asks when the head has come, and has written into ``ENTERED`` when the
+        rest will have; if so it calls ``receive`` at once, else once all of the packet
+        is there.
         """
         port = self._ports[number]
         if port.is_host or not port.cuts_through:
@@ -367,9 +372,14 @@ class SwitchModel:
             return False
         if (out.paused & ~out.forced) >> klass & 1:
             return False
-        if port.rate_bps == 0:
-            return True
-        return 0 < out.rate_bps <= port.rate_bps
+        if out.nominal_bps == 0 or 0 < port.nominal_bps < out.nominal_bps:
+            return False
+        if out.rate_bps <= 0:
+            return False
+        # Its last bit must not leave before it is here, whatever faults have made of
+        # the rates.  Times on wires are rounded.
+        wire_ns = packets.cells[slot + _SIZE] * _BIT_NS // out.rate_bps
+        return wire_ns + 2 >= packets.cells[slot + _ENTERED] - now_ns
 
     def transmit(self, number: int, now_ns: int) -> int:
         """Begin to send the next packet of a port; return its slot, -1: none may leave.

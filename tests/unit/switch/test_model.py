@@ -11,7 +11,7 @@ from chakram.switch.counters import clear_watermarks, port_counters
 from chakram.switch.dependencies import buffer_cycle, deadlock
 from chakram.switch.faults import LinkFault
 from chakram.switch.model import SwitchModel
-from chakram.switch.packets import CHOSEN, DESTINATION, DSCP, FLOW, SIZE
+from chakram.switch.packets import CHOSEN, DESTINATION, DSCP, ENTERED, FLOW, SIZE
 from chakram.switch.port import NEVER
 from chakram.switch.profiles import LinkEnd, fifo, headroom_bytes, ns3, sonic
 from chakram.switch.settings import (
@@ -126,7 +126,8 @@ def test_a_packet_cuts_through_onto_an_idle_egress_no_faster() -> None:
     )
     model = wires.model
     slot = model.packets.take()
-    for name, value in ((SIZE, 1000), (DSCP, 26), (FLOW, 0), (DESTINATION, 1)):
+    fields = ((SIZE, 1000), (DSCP, 26), (FLOW, 0), (DESTINATION, 1), (ENTERED, 800))
+    for name, value in fields:
         model.packets.put(slot, name, value)
     assert model.cuts_through(1, slot, 0)
     assert model.packets.get(slot, CHOSEN) == 1
@@ -134,6 +135,11 @@ def test_a_packet_cuts_through_onto_an_idle_egress_no_faster() -> None:
     assert not model.cuts_through(1, slot, 0)
     model.set_rate(0, 5 * GBIT, 0)
     assert model.cuts_through(1, slot, 0)
+    # It comes by a link that has lost half of its rate, and would be out too soon.
+    model.set_rate(0, 10 * GBIT, 0)
+    model.packets.put(slot, ENTERED, 1600)
+    assert not model.cuts_through(1, slot, 0)
+    model.packets.put(slot, ENTERED, 800)
     model.pause(0, 0, NEVER, 0)
     assert not model.cuts_through(1, slot, 0)
     model.pause(0, 0, 0, 0)

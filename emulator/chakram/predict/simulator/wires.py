@@ -170,6 +170,9 @@ class Wires:
         after = packets.cells[slot + _NEXT]
         self._links[at + _HEAD] = after
         if after >= 0:
+            # The last bit of the one and the first of the next are rounded apart.
+            if packets.cells[after + _TIME] < self.now_ns:
+                packets.cells[after + _TIME] = self.now_ns
             self._events.add(packets.cells[after + _TIME], number << _KIND_BITS)
         outcome = self._model.receive(peer, slot, self.now_ns)
         if outcome == _QUEUED:
