@@ -14,6 +14,12 @@ from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.controller.predictions import alone_times, bounds
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.tiers import (
+    LinkKind,
+    forwarding_nodes,
+    fully_connected_pairs,
+    torus_pairs,
+)
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import TransportPlan
 from chakram.plan.queue_pairs import QueuePairLayout
@@ -34,11 +40,30 @@ SENT = st.one_of(
 
 
 @st.composite
+def forwarding(draw: st.DrawFn, nodes: int) -> Topology:
+    """Return so many nodes that forward for one another."""
+    pairs = torus_pairs([nodes])
+    if draw(st.booleans()):
+        pairs = fully_connected_pairs(nodes)
+    elif nodes % 2 == 0 and draw(st.booleans()):
+        pairs = torus_pairs([nodes // 2, 2])
+    return forwarding_nodes(
+        nodes,
+        pairs,
+        host=LinkKind(rate_bps=draw(RATES)),
+        between=LinkKind(rate_bps=draw(RATES), delay_ns=draw(st.integers(0, 2000))),
+    )
+
+
+@st.composite
 def topologies(draw: st.DrawFn, nhosts: int) -> Topology:
     """Return a fabric with room for so many hosts."""
     delay_ns = draw(st.integers(0, 2000))
-    if draw(st.booleans()):
+    shape = draw(st.sampled_from(["star", "clos", "clos", "forwarding"]))
+    if shape == "star":
         return single_switch(nhosts, draw(RATES), host_delay_ns=delay_ns)
+    if shape == "forwarding":
+        return draw(forwarding(nhosts))
     per_leaf = draw(st.integers(1, nhosts))
     return clos(
         -(-nhosts // per_leaf),

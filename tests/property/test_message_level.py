@@ -12,6 +12,7 @@ from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
 from chakram.fabric.shapes import clos
+from chakram.fabric.tiers import LinkKind, forwarding_nodes, torus_pairs
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.network import (
     LevelNetwork,
@@ -35,10 +36,20 @@ RATES = st.sampled_from([None, 10**9, 400 * 10**9, 999_999_937])
 TIMES = WireTimes(path_mtu=1024)
 
 
+def torus(nodes: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
+    """Return nodes of two rows, as an experiment has them."""
+    between = LinkKind(rate_bps=rate_bps, delay_ns=delay_ns)
+    pairs = torus_pairs([-(-nodes // 2), 2])
+    topology = forwarding_nodes(
+        nodes + nodes % 2, pairs, host=LinkKind(), between=between
+    )
+    return network_of(topology)[0]
+
+
 @st.composite
 def networks(draw: st.DrawFn, nranks: int) -> LevelNetwork:
     rate_bps, delay_ns = draw(RATES), draw(st.integers(0, 2000))
-    make = draw(st.sampled_from([star, ring, fully_connected, None]))
+    make = draw(st.sampled_from([star, ring, fully_connected, torus, None]))
     if make is not None:
         return make(nranks, rate_bps=rate_bps, delay_ns=delay_ns)
     leaves = draw(st.integers(1, 3))
