@@ -40,6 +40,7 @@ def incast(
     queue_bytes: int | None,
     window_bytes: int = 1 << 18,
     timeout_ns: int = 10**9,
+    size: int = SIZE,
 ) -> tuple[Plan, Topology]:
     """Ranks that all send a message to the first one."""
     world = world_group(senders + 1)
@@ -47,14 +48,14 @@ def incast(
         senders + 1, LINE, host_delay_ns=500, host_queue_bytes=queue_bytes
     )
     programs = [
-        program(0, world, [receive(peer, SIZE) for peer in range(1, senders + 1)]),
-        *(program(rank, world, [send(0, SIZE)]) for rank in range(1, senders + 1)),
+        program(0, world, [receive(peer, size) for peer in range(1, senders + 1)]),
+        *(program(rank, world, [send(0, size)]) for rank in range(1, senders + 1)),
     ]
     transport = TransportPlan(
         window_bytes=window_bytes,
         max_burst_packets=3,
         retransmit_timeout_ns=timeout_ns,
-        retry_limit=100,
+        retry_limit=1000,
     )
     return make_plan(programs, topology, transport=transport), topology
 
@@ -72,9 +73,9 @@ def simulated(
     )
 
 
-def fair_ns(senders: int) -> int:
-    packets = -(-SIZE // TransportPlan().path_mtu)
-    return senders * (SIZE + packets * 58) * 8 * 10**9 // LINE
+def fair_ns(senders: int, size: int = SIZE) -> int:
+    packets = -(-size // TransportPlan().path_mtu)
+    return senders * (size + packets * 58) * 8 * 10**9 // LINE
 
 
 @pytest.mark.parametrize("senders", [2, 7, 16, 32])
@@ -95,6 +96,33 @@ def test_an_incast_with_pauses_loses_nothing_and_takes_its_fair_time(
     assert sum(result.dropped.values()) == 0
     assert sum(flow.retransmitted for flow in flow_rows(result.records)) == 0
     assert fair_ns(senders) <= result.end_ns < 1.05 * fair_ns(senders)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "senders", [2, 7, pytest.param(16, marks=pytest.mark.soak), 32]
+)
+def test_an_incast_that_loses_packets_wastes_about_a_queue_for_each_message(
+    senders: int,
+) -> None:
+    queue, window, size = 64 << 10, 256 << 10, 4 << 20
+    # Twice what a window takes at line rate.
+    timeout_ns = 2 * window * 8 * 10**9 // LINE
+    plan, topology = incast(
+        senders,
+        queue_bytes=queue,
+        window_bytes=window,
+        timeout_ns=timeout_ns,
+        size=size,
+    )
+    result = simulated(plan, topology)
+    fair = fair_ns(senders, size)
+    crossed_ns = result.link_bytes["s0:h0"] * 8 * 10**9 // LINE
+    assert result.dropped["egress limit"] > 100 * senders
+    assert fair < result.end_ns < 1.05 * fair
+    # What crosses in vain is what was in the queue behind a gap; little time is idle.
+    assert crossed_ns < fair * (1 + 3 * queue / size)
+    assert result.end_ns - crossed_ns < 0.02 * fair
 
 
 def test_hosts_are_paused_where_memory_is_small() -> None:
