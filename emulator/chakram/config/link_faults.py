@@ -44,8 +44,9 @@ Collective = Annotated[
 class Moment(Model):
     """Something that a job does.
 
-    The first message that all keys fit, as it is posted; with iteration and job alone,
-    the first rank that begins that iteration.
+    The first message that all keys fit, as it is posted: in simulations. With iteration
+    and job alone, the first rank that begins that iteration; a run hears of it some
+    50 ms later.
     """
 
     iteration: Whole | None = Field(default=None, ge=0, examples=[3])
@@ -79,7 +80,8 @@ class LinkFaultSettings(Model):
     kind: FaultKind
     """down: nothing passes, and what waits or is under way is lost; flap: that, for the
     first half of every period; degrade: another rate; loss, corruption: of packets, at
-    random; pause_storm: the other end pauses classes all the time."""
+    random; pause_storm: the other end pauses classes all the time (not where a kernel
+    switches)."""
     link: str = Field(min_length=1, max_length=256, examples=["leaf0-spine0"])
     """Name of the link, as "chakram fabric show" and links.parquet have it."""
     direction: Literal["both", "up", "down"] = "both"
@@ -89,7 +91,7 @@ class LinkFaultSettings(Model):
     when: Moment | None = Field(
         default=None, examples=[{"collective": "all_to_all", "k": 2, "step": 0}]
     )
-    """What it begins with, 1 ns later, in place of at; in simulations."""
+    """What it begins with, in place of at: in simulations 1 ns later."""
     duration_ns: Time | None = Field(default=None, alias="for", gt=0, examples=["50ms"])
     """How long it lasts; without it to the end."""
     rate_bps: Rate | None = Field(default=None, alias="rate")

@@ -268,5 +268,4 @@ class Faults(Model):
         max_length=64,
         examples=[[{"kind": "down", "link": "leaf0-spine0", "at": "100ms"}]],
     )
-    """What happens to links: in simulations of packets, and in runs whose switches are
-    modelled."""
+    """What happens to links: in simulations of packets, and in runs in namespaces."""

@@ -10,7 +10,7 @@ from chakram.results.records import FlowRow, IterationRow, rows_of
 from chakram.results.resolve import OperationTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from chakram.config.experiment import Experiment
     from chakram.config.link_faults import LinkFaultSettings, Moment
@@ -50,12 +50,49 @@ class LinkFaults:
 
     def happening(self) -> list[LinkFault]:
         """Return those of which it is known, for a model of the topology."""
+        return self._faults(range(len(self._settings)))
+
+    def beginning(
+        self, iterations: Iterable[tuple[str, int]], now_ns: int
+    ) -> list[LinkFault]:
+        """Return those that begin now, with an iteration of a job that has begun.
+
+        Args:
+            iterations: By job, those that ranks are in.
+            now_ns: When that was heard.
+        """
+        begun = [
+            index
+            for index, each in enumerate(self._settings)
+            if each.when is not None and self.times_ns[index] is None
+            for job, iteration in iterations
+            if each.when.job in (None, job) and iteration >= (each.when.iteration or 0)
+        ]
+        for index in begun:
+            self.times_ns[index] = now_ns
+        return self._faults(dict.fromkeys(begun))
+
+    def _faults(self, indexes: Iterable[int]) -> list[LinkFault]:
+        found = [(self._settings[index], self.times_ns[index]) for index in indexes]
         return [
             fault
-            for each, at_ns in zip(self._settings, self.times_ns, strict=True)
+            for each, at_ns in found
             if at_ns is not None
             for fault in each.faults(self._ports, self._links[each.link], at_ns)
         ]
+
+    @property
+    def all_began(self) -> bool:
+        """Whether it is known of all when they begin."""
+        return None not in self.times_ns
+
+    def banners(self) -> tuple[str, ...]:
+        """Return what is to be said of those that never began."""
+        return tuple(
+            f"fault: faults.links[{index}] never began: {each.describe()}"
+            for index, each in enumerate(self._settings)
+            if self.times_ns[index] is None
+        )
 
     def described(self, words: Sequence[LinkFaultSettings]) -> tuple[Any, ...]:
         """Return what ``run.json`` says of each, in *words* of the experiment."""
@@ -82,19 +119,25 @@ def refuse_faults_of_runs(experiment: Experiment) -> None:
     Raises:
         ConfigError: It names the first.
     """
-    faults = experiment.faults.links
-    if faults and not experiment.fabric.is_modelled:
-        raise ConfigError(
-            "faults.links",
-            "nobody can disturb the links of this fabric in a run",
-            "chakram simulate; or fabric.kind: namespaces with switch: model",
-        )
-    for index, each in enumerate(faults):
-        if each.when is not None:
+    kinds = experiment.fabric.fault_kinds
+    for index, each in enumerate(experiment.faults.links):
+        if not kinds:
+            raise ConfigError(
+                "faults.links",
+                "nobody can disturb the links of this fabric in a run",
+                "chakram simulate; or fabric.kind: namespaces",
+            )
+        if each.kind not in kinds:
+            raise ConfigError(
+                f"faults.links[{index}].kind",
+                f"the kernel's switches know no {each.kind}",
+                "fabric.switch: model; or chakram simulate",
+            )
+        if each.when is not None and each.when.is_of_messages:
             raise ConfigError(
                 f"faults.links[{index}].when",
-                "is known beforehand in simulations only",
-                "give at, the time from the start of the run",
+                "messages are known beforehand in simulations only",
+                "give an iteration, or at: the time from the start of the run",
             )
 
 

@@ -46,7 +46,7 @@ from chakram.results.counters import INJECTED, INVALID
 from chakram.results.resolve import OperationTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
@@ -121,6 +121,7 @@ class Run:
         self._counters = (LabCounters(), LabCounters())
         self._late_ns = 0
         self._link_faults: LinkFaults | None = None
+        self._table: OperationTable | None = None
         self._uncounted: tuple[str, ...] = ()
         self.reference = Reference()
         self.error: ChakramError | None = None
@@ -179,6 +180,7 @@ class Run:
                 iterations_of=plan.iterations_of(),
                 duration_limit_ns=experiment.stop_if.duration_ns,
                 starting=self._begin_faults if experiment.faults.links else None,
+                progressed=self._begin_more_faults,
             )
             self._progress.phase("preparing agents")
             watch = asyncio.create_task(self._watch_links(world, before), name="links")
@@ -190,10 +192,11 @@ class Run:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
                 await self._count_links(world, before)
-                if experiment.fabric.is_modelled:
-                    # How the run ended counts, as above.
-                    with suppress(FabricError):
+                # How the run ended counts, as above.
+                with suppress(FabricError):
+                    if experiment.faults.links:
                         await world.disturb_links(())
+                    if experiment.fabric.is_modelled:
                         self._directory.add_link_samples(await world.link_samples())
             self._progress.phase("collecting")
 
@@ -204,7 +207,21 @@ class Run:
         assert world.topology is not None
         faults = LinkFaults(self._experiment.faults.links, world.topology, start_ns)
         self._link_faults = faults
+        if world.lab is not None and world.lab.lifetime == "up":
+            # Whoever was killed has not ended his own.
+            await world.disturb_links(())
         await world.disturb_links(faults.happening())
+
+    def _begin_more_faults(
+        self, iterations: Sequence[tuple[int, int]]
+    ) -> Coroutine[object, object, None] | None:
+        """Let those links fail that do so with an iteration that has begun."""
+        faults, table, world = self._link_faults, self._table, self._world
+        if faults is None or table is None or world is None or faults.all_began:
+            return None
+        begun = {(table.rank(number)[0], each) for number, each in iterations}
+        beginning = faults.beginning(begun, time.monotonic_ns())
+        return world.disturb_links(beginning) if beginning else None
 
     async def _count_links(self, world: World, before: LabCounters) -> None:
         """Note what went through the links.
@@ -352,6 +369,7 @@ class Run:
             offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
             ports=[] if world.topology is None else port_names(world.topology),
         )
+        self._table = operations
         self._observer.begin(operations.identities, plan.planned_iterations())
         self._metrics.set_plan(plan)
         self._metrics.set_epoch(unix_offset_ns * 1e-9)
@@ -412,6 +430,7 @@ class Run:
                     if self.began
                     else ()
                 ),
+                *(self._link_faults.banners() if self._link_faults else ()),
                 *invalid_banners(invalid),
                 *verification_banners(self._observer.counted(_VERIFIED)),
                 *(captures.banners() if captures is not None else ()),

@@ -34,7 +34,7 @@ from chakram.controller.state import (
 from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
@@ -87,6 +87,8 @@ class Session:
         iterations_of: By number of the rank, the iterations of all that have an end.
         duration_limit_ns: When to end the run whatever it does; None: never.
         starting: Told when all ranks start, on our clock.
+        progressed: Told how many iterations ranks have done, by their number; what it
+            returns is done.
     """
 
     def __init__(
@@ -100,8 +102,12 @@ class Session:
         iterations_of: Mapping[int, int],
         duration_limit_ns: int | None = None,
         starting: Callable[[int], Coroutine[object, object, None]] | None = None,
+        progressed: Callable[
+            [Sequence[tuple[int, int]]], Coroutine[object, object, None] | None
+        ] = lambda _: None,
     ) -> None:
         self._starting = starting
+        self._progressed = progressed
         self._plans = plans
         self._clients = clients
         self._clocks = clocks
@@ -264,6 +270,9 @@ class Session:
             case agent_events.RecordBatch(rows=rows):
                 self._observer.rows_arrived(rows)
             case agent_events.Progress():
+                work = self._progressed(event.iterations)
+                if work is not None:
+                    self._spawn(work, "progressed")
                 self._events.put_nowait(
                     AgentProgress(
                         agent=agent,

@@ -39,14 +39,8 @@ from chakram.fabric.readiness import (
     switch_off_udp_segmentation,
     wait_until_ready,
 )
-from chakram.fabric.shaping import shape
-from chakram.fabric.topology import (
-    HOST_BUCKET_NS,
-    HOST_INTERFACE,
-    Link,
-    PortRef,
-    Topology,
-)
+from chakram.fabric.shaping import shape_end
+from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabSpec
@@ -59,11 +53,6 @@ MODEL_SWITCH = "switch"
 """The one switch namespace of a lab whose switches are a program."""
 
 _BRIDGE = "br0"
-
-# A NIC does not drop what its own host sends: the host's sockets are pushed back by
-# their send buffers, so the queue behind them is as large as many of those together.
-_HOST_QUEUE_BYTES = 16 << 20
-_NO_LIMIT_BYTES = 0x7FFF_FFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,17 +271,14 @@ class _Builder:
                 continue
             for end in (link.a, link.b):
                 port = self.ports[end]
-                limit = link.queue_bytes or _NO_LIMIT_BYTES
-                if end.node in self._hosts:
-                    some = shape(
+                requests.setdefault(port.namespace, []).extend(
+                    shape_end(
                         port.index,
+                        link,
                         rate_bps=link.rate_bps,
-                        limit_bytes=max(limit, _HOST_QUEUE_BYTES),
-                        bucket_ns=HOST_BUCKET_NS,
+                        is_host=end.node in self._hosts,
                     )
-                else:
-                    some = shape(port.index, rate_bps=link.rate_bps, limit_bytes=limit)
-                requests.setdefault(port.namespace, []).extend(some)
+                )
         for name, some in requests.items():
             self._execute(name, some)
 

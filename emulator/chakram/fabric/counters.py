@@ -37,9 +37,10 @@ __all__ = [
 
 COUNTERS_REQUEST = "counters"
 FAULTS_REQUEST = "faults"
-"""What the holder of a lab with modelled switches is asked for, as the next two."""
+"""What the holder of a lab is asked to let happen to its links."""
 
 BIN_REQUEST = "sample"
+"""What that of a lab with modelled switches is asked for, as the next."""
 
 SAMPLES_REQUEST = "samples"
 
@@ -49,8 +50,9 @@ class LinkCounters:
     """Counters of one link since it was built.
 
     ``tx`` is the direction from the link's end ``a`` (the host, or the leaf) to ``b``,
-    ``rx`` the other one.  Drops are those of the queue at the sending end:
-    packets, or bursts where the kernel had not cut them.
+    ``rx`` the other one.  Drops are those of the queue at the sending end, and what
+    faults of the link drop at the other: packets, or bursts where the kernel had not
+    cut them.
     """
 
     tx_bytes: int
@@ -105,10 +107,10 @@ def read_counters(lab: LabState) -> LabCounters:
 
 
 def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
-    """Let faults happen to the links of a lab, and no others any more.
+    """Let more faults happen to the links of a lab; none: let all of them end.
 
     Raises:
-        FabricError: If its switches are not modelled, or do not answer.
+        FabricError: If it cannot do that, or does not answer.
     """
     ask_holder(lab.directory, FAULTS_REQUEST, faults=[asdict(each) for each in faults])
 

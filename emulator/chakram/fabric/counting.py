@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chakram.fabric.counters import LinkCounters
 from chakram.fabric.netlink import ask
-from chakram.fabric.shaping import LEAF_HANDLE, ROOT_HANDLE
+from chakram.fabric.shaping import ARRIVAL_HANDLE, LEAF_HANDLE, ROOT_HANDLE
 
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
@@ -20,11 +20,12 @@ __all__ = ["count_links"]
 
 @dataclass(slots=True)
 class _Sent:
-    """What left through one interface."""
+    """What left through one interface, and what faults dropped that came by it."""
 
     bytes: int = 0
     packets: int = 0
     drops: int = 0
+    lost: int = 0
 
 
 def count_links(lab: BuiltLab, topology: Topology) -> dict[str, LinkCounters]:
@@ -41,10 +42,10 @@ def count_links(lab: BuiltLab, topology: Topology) -> dict[str, LinkCounters]:
         link.name: LinkCounters(
             tx_bytes=at(link.a).bytes,
             tx_packets=at(link.a).packets,
-            tx_drops=at(link.a).drops,
+            tx_drops=at(link.a).drops + at(link.b).lost,
             rx_bytes=at(link.b).bytes,
             rx_packets=at(link.b).packets,
-            rx_drops=at(link.b).drops,
+            rx_drops=at(link.b).drops + at(link.a).lost,
         )
         for link in topology.links
         if link.a in lab.ports
@@ -66,4 +67,6 @@ async def _read(route: AsyncIPRoute) -> dict[int, _Sent]:
             found[queue["index"]].packets = basic["packets"]
         elif queue["handle"] == LEAF_HANDLE:
             found[queue["index"]].drops = stats.get_attr("TCA_STATS_QUEUE")["drops"]
+        elif queue["handle"] == ARRIVAL_HANDLE:
+            found[queue["index"]].lost = stats.get_attr("TCA_STATS_QUEUE")["drops"]
     return found

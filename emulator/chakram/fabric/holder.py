@@ -20,7 +20,8 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
 
 from chakram.errors import ChakramError, FabricError
 from chakram.fabric.counters import (
@@ -58,6 +59,7 @@ from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
 
 if TYPE_CHECKING:
     from chakram.fabric.builder import BuiltLab
+    from chakram.fabric.kernel_faults import KernelFaults
     from chakram.fabric.lab_switch import LabSwitch
 
 __all__ = ["main"]
@@ -67,7 +69,7 @@ log = logging.getLogger(__name__)
 _REQUEST_TIMEOUT_S = 2.0
 _REQUESTS_WAITING = 64
 _LOG_NAME = "holder.log"
-_OF_THE_MODEL = (BIN_REQUEST, FAULTS_REQUEST, SAMPLES_REQUEST)
+_REQUESTS = (COUNTERS_REQUEST, FAULTS_REQUEST, BIN_REQUEST, SAMPLES_REQUEST)
 
 
 def main() -> int:
@@ -293,13 +295,16 @@ def _serve(
     wake_reader: socket.socket,
 ) -> None:
     """Answer requests until a signal comes or, in a run, standard input closes."""
+    # Of the kernel's links: made once there is one, for it takes a while to import.
+    faults: KernelFaults | None = None
     sources: list[int | socket.socket] = [listener, wake_reader]
     if spec.lifetime == "run":
         sources.append(0)
     if switch is not None:
         sources.append(switch.ended)
     while True:
-        ready, _, _ = select.select(sources, [], [])
+        wait_s = None if faults is None else _advance(faults)
+        ready, _, _ = select.select(sources, [], [], wait_s)
         if switch is not None and switch.ended in ready:
             # Whoever asks for counters is told; what crosses it is lost from now on.
             log.error("the process of the switches has ended name=%s", spec.name)
@@ -314,34 +319,63 @@ def _serve(
                 # not the lab's.
                 with suppress(OSError, ChakramError):
                     line = receive_line(connection)
-                    connection.sendall(_answer(lab, spec, switch, line))
+                    answer, faults = _answer(lab, spec, switch, faults, line)
+                    connection.sendall(answer)
+
+
+def _advance(faults: KernelFaults) -> float | None:
+    """Let faults happen that are due; return for how many seconds none is."""
+    try:
+        return faults.advance(monotonic_ns())
+    except ChakramError:
+        log.exception("a fault of a link did not happen")
+        return 0.0
 
 
 def _answer(
-    lab: BuiltLab, spec: LabSpec, switch: LabSwitch | None, line: bytes
-) -> bytes:
+    lab: BuiltLab,
+    spec: LabSpec,
+    switch: LabSwitch | None,
+    faults: KernelFaults | None,
+    line: bytes,
+) -> tuple[bytes, KernelFaults | None]:
+    """Return the answer to a request, and what disturbs links from now on."""
     from chakram.fabric.counting import count_links
 
     where = f"lab {spec.name}"
     try:
-        try:
-            request = json.loads(line)["request"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise FabricError(where, "the request is not understood") from None
-        if request not in (COUNTERS_REQUEST, *_OF_THE_MODEL):
-            raise FabricError(where, f"unknown request {request!r}")
+        fields = _fields(line, where)
         if switch is not None:
-            return json.dumps(switch.ask(line.decode())).encode() + b"\n"
-        if request != COUNTERS_REQUEST:
+            return json.dumps(switch.ask(line.decode())).encode() + b"\n", None
+        if fields["request"] == FAULTS_REQUEST:
+            from chakram.fabric.kernel_faults import KernelFaults, decode_faults
+
+            happening = decode_faults(fields, where)
+            faults = faults or KernelFaults(lab, spec)
+            faults.disturb(happening, monotonic_ns())
+            return b"{}\n", faults
+        if fields["request"] != COUNTERS_REQUEST:
             raise FabricError(where, "a kernel switches here", "fabric.switch: model")
         counters = count_links(lab, spec.topology)
     except ChakramError as error:
-        return encode_error(error).encode() + b"\n"
+        return encode_error(error).encode() + b"\n", faults
     links = {
         name: {field: getattr(each, field) for field in each.__slots__}
         for name, each in counters.items()
     }
-    return json.dumps({"links": links}).encode() + b"\n"
+    return json.dumps({"links": links}).encode() + b"\n", faults
+
+
+def _fields(line: bytes, where: str) -> dict[str, Any]:
+    """Return what a request says, which is one that is known."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        request = fields["request"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise FabricError(where, "the request is not understood") from None
+    if request not in _REQUESTS:
+        raise FabricError(where, f"unknown request {request!r}")
+    return fields
 
 
 def _release(directory: Path, root: Path, parent: int) -> None:

@@ -21,6 +21,7 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from chakram.addresses import IPV4, IPV6, is_ipv6
 
@@ -37,6 +38,7 @@ __all__ = [
     "create",
     "new_bridge",
     "new_veth",
+    "remove_queue",
     "set_link",
 ]
 
@@ -73,6 +75,17 @@ def create(message: Any, kind: int, what: str, *, replace: bool = False) -> Requ
     flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE
     message["header"]["type"] = kind
     message["header"]["flags"] = flags | (NLM_F_REPLACE if replace else NLM_F_EXCL)
+    message.encode()
+    return Request(bytes(message.data), what)
+
+
+def remove_queue(index: int, *, parent: int, what: str) -> Request:
+    """Return the request that removes a queue discipline, with all that is in it."""
+    message = tcmsg()
+    message["index"] = index
+    message["parent"] = parent
+    message["header"]["type"] = rtnl.RTM_DELQDISC
+    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK
     message.encode()
     return Request(bytes(message.data), what)
 
@@ -240,7 +253,11 @@ def add_forwarding_entry(mac: str, *, port: int) -> Request:
 
 
 def add_route(
-    network: str, *, prefix_length: int, next_hops: Sequence[tuple[str, int]]
+    network: str,
+    *,
+    prefix_length: int,
+    next_hops: Sequence[tuple[str, int]],
+    replace: bool = False,
 ) -> Request:
     """Return the request for a route; several next hops share the load by hash.
 
@@ -248,6 +265,7 @@ def add_route(
         network: Destination, ``ANY_ADDRESS`` with length 0 for the default route.
         prefix_length: Bits of the destination.
         next_hops: Gateway and number of the interface that leads to it.
+        replace: Whether it takes the place of the one that is there.
     """
     message = rtmsg()
     message["family"] = _family(network)
@@ -273,7 +291,8 @@ def add_route(
             )
         )
     message["attrs"] = attributes
-    return create(message, rtnl.RTM_NEWROUTE, f"route to {network}/{prefix_length}")
+    what = f"route to {network}/{prefix_length}"
+    return create(message, rtnl.RTM_NEWROUTE, what, replace=replace)
 
 
 def _family(address: str) -> int:

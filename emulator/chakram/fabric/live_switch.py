@@ -178,15 +178,17 @@ class LiveSwitch(Wires):
         return left < _FRAMES_PER_ROUND or self.hops > hops
 
     def disturb(self, faults: Sequence[LinkFault]) -> None:
-        """Let faults happen to links, and no others any more.
+        """Let more faults happen to links; none: let all of them end.
 
         Args:
             faults: On the clock of frames.
         """
-        if self._faults is not None:
+        if self._faults is None:
+            self._faults = FaultSchedule(self._model)
+        self._faults.add(faults)
+        if not faults:
             for number in self._faults.end(self.now_ns):
                 self._look_at(number)
-        self._faults = FaultSchedule(self._model, faults)
         self._timed = True
         self._settle()
 

@@ -21,7 +21,7 @@ from chakram.fabric.readiness import FIRST_INDEX
 from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = ["BRIDGE_INDEX", "NetworkRequests"]
 
@@ -85,17 +85,32 @@ class NetworkRequests:
         for link in self._topology.links_of(switch):
             if link.name in self._routed:
                 requests += self._routed_port_requests(switch, link)
+        return requests + self.routes_of(switch)
+
+    def routes_of(
+        self, switch: str, *, without: Collection[str] | None = None
+    ) -> list[Request]:
+        """Return the requests for the routes of a switch.
+
+        Args:
+            switch: Its name.
+            without: Names of links that are down: its routes are replaced by those over
+                links that are up, where there is one; None: it has no routes yet.
+        """
+        requests: list[Request] = []
         for other in self._subnets.values():
-            if other.switch != switch:
-                hops = self._next_hops(switch, other.switch)
-                if hops:
-                    requests.append(
-                        add_route(
-                            other.network,
-                            prefix_length=other.prefix_length,
-                            next_hops=hops,
-                        )
+            if other.switch == switch:
+                continue
+            hops = self._next_hops(switch, other.switch, without or ())
+            if hops:
+                requests.append(
+                    add_route(
+                        other.network,
+                        prefix_length=other.prefix_length,
+                        next_hops=hops,
+                        replace=without is not None,
                     )
+                )
         return requests
 
     def _routed_port_requests(self, switch: str, link: Link) -> list[Request]:
@@ -111,10 +126,16 @@ class NetworkRequests:
             add_neighbour(other, mac=mac, index=index),
         ]
 
-    def _next_hops(self, switch: str, other: str) -> list[tuple[str, int]]:
-        """Return gateway and interface of all best ways to the hosts of a switch."""
+    def _next_hops(
+        self, switch: str, other: str, down: Collection[str]
+    ) -> list[tuple[str, int]]:
+        """Return gateway and interface of all best ways to the hosts of a switch.
+
+        Those over links that are down are left out, unless all are.
+        """
         host = self._topology.hosts_of(other)[0]
         hops: list[tuple[str, int]] = []
+        up: list[tuple[str, int]] = []
         for port in self._topology.next_hops(switch, host):
             link = next(
                 each
@@ -124,7 +145,9 @@ class NetworkRequests:
             routed = self._routed[link.name]
             far = routed.b_address if link.a.node == switch else routed.a_address
             hops.append((far, self._indexes[port]))
-        return hops
+            if link.name not in down:
+                up.append(hops[-1])
+        return up or hops
 
     def of_host(self, host: str) -> list[Request]:
         """Return the requests for a host, whose link is there."""

@@ -79,6 +79,7 @@ def _try_lab(how: str) -> list[_Result]:
 
 
 def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
+    from chakram.fabric.kernel_faults import watch_arrivals
     from chakram.fabric.link_requests import new_bridge, new_veth
     from chakram.fabric.shaping import shape
 
@@ -108,6 +109,9 @@ def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
     results.append(
         _result("bfifo", near.netlink.errno_of(leaf), "queues limited in bytes")
     )
+    refused = (near.netlink.errno_of(each) for each in watch_arrivals(_PORT_INDEX))
+    number = next(filter(None, refused), 0)
+    results.append(_result("bpf-filter", number, "links that fail (faults.links)"))
     results += [_try_queue(far, kind, purpose) for kind, purpose in _FURTHER_QUEUES]
     return results
 

@@ -15,25 +15,41 @@ from pyroute2.netlink import rtnl
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_pfifo, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
-from chakram.fabric.link_requests import Request, create
-from chakram.fabric.topology import BUCKET_NS, bucket_bytes
+from chakram.fabric.link_requests import Request, create, remove_queue
+from chakram.fabric.topology import (
+    BUCKET_NS,
+    HOST_BUCKET_NS,
+    Link,
+    bucket_bytes,
+)
 
 __all__ = [
+    "ARRIVAL_HANDLE",
     "CLASS_HANDLE",
     "LEAF_HANDLE",
     "ROOT_HANDLE",
+    "reshape",
     "shape",
+    "shape_end",
+    "unshape",
 ]
 
 ROOT_HANDLE = 0x0001_0000
 CLASS_HANDLE = 0x0001_0001
 LEAF_HANDLE = 0x0010_0000
+ARRIVAL_HANDLE = 0xFFFF_0000
+"""Of what stands in front of arriving packets, and queues nothing."""
 
 _TC_H_ROOT = 0xFFFF_FFFF
 _LINKLAYER_ETHERNET = 1
 # With one class per device nothing is shared out; the kernel only warns about quanta
 # that it finds too small or too large.
 _QUANTUM_BYTES = 60_000
+
+# A NIC does not drop what its own host sends: the host's sockets are pushed back by
+# their send buffers, so the queue behind them is as large as many of those together.
+_HOST_QUEUE_BYTES = 16 << 20
+_NO_LIMIT_BYTES = 0x7FFF_FFFF
 
 # bfifo has pfifo's one option, a limit, counted in bytes.
 plugins.setdefault("bfifo", sched_pfifo)
@@ -54,6 +70,30 @@ def shape(
         _for_interface(request, index)
         for request in (_root(), _class(rate_bps, bucket_ns), _leaf(limit_bytes))
     ]
+
+
+def shape_end(index: int, link: Link, *, rate_bps: int, is_host: bool) -> list[Request]:
+    """Return the requests that give one end of a link of a lab a rate."""
+    limit = link.queue_bytes or _NO_LIMIT_BYTES
+    if not is_host:
+        return shape(index, rate_bps=rate_bps, limit_bytes=limit)
+    return shape(
+        index,
+        rate_bps=rate_bps,
+        limit_bytes=max(limit, _HOST_QUEUE_BYTES),
+        bucket_ns=HOST_BUCKET_NS,
+    )
+
+
+def reshape(index: int, *, rate_bps: int, is_host: bool) -> Request:
+    """Return the request that gives such an end another rate."""
+    bucket_ns = HOST_BUCKET_NS if is_host else BUCKET_NS
+    return _for_interface(_class(rate_bps, bucket_ns, replace=True), index)
+
+
+def unshape(index: int) -> Request:
+    """Return the request that lets an interface go as fast as it can again."""
+    return remove_queue(index, parent=_TC_H_ROOT, what="htb queue discipline")
 
 
 def _for_interface(request: Request, index: int) -> Request:
@@ -93,7 +133,7 @@ def _root() -> Request:
 
 
 @lru_cache(maxsize=64)
-def _class(rate_bps: int, bucket_ns: int) -> Request:
+def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
     rate = max(1, rate_bps // 8)
     ticks = calc_xmittime(rate, bucket_bytes(rate_bps, bucket_ns=bucket_ns))
     # The kernel reads 64-bit rates from attributes of their own, and then wants the
@@ -122,7 +162,7 @@ def _class(rate_bps: int, bucket_ns: int) -> Request:
     message["parent"] = ROOT_HANDLE
     message["attrs"] = [("TCA_KIND", "htb"), ("TCA_OPTIONS", {"attrs": attributes})]
     what = f"htb class of {rate_bps} bit/s"
-    return create(message, rtnl.RTM_NEWTCLASS, what)
+    return create(message, rtnl.RTM_NEWTCLASS, what, replace=replace)
 
 
 @lru_cache(maxsize=64)

@@ -189,6 +189,14 @@ class Topology:
                 "topology", f"there is no node {node!r}", "see its hosts and switches"
             ) from None
 
+    def ends(self) -> list[tuple[str, Link]]:
+        """Return the ends of links, in the order of the ports of a switch model."""
+        return [
+            (node, link)
+            for node in (*self.switches, *self.hosts)
+            for link in self.links_of(node)
+        ]
+
     def saved_bytes(self, node: str, link: Link) -> int | None:
         """Return what the port of *node* on a link saves up while it is idle.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from chakram.switch.port import NEVER
 
@@ -11,9 +11,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.switch.faults import LinkFault
-    from chakram.switch.model import SwitchModel
 
 __all__ = ["FaultSchedule"]
+
+
+class _Port(Protocol):
+    """What is asked of a port, as ``chakram.switch.port.Port`` has it."""
+
+    @property
+    def peer(self) -> int: ...
+    @property
+    def rate_bps(self) -> int: ...
+    @property
+    def quanta_ns(self) -> int: ...
+
+
+class _Links(Protocol):
+    """What faults happen to: a ``SwitchModel``, or links that a kernel carries."""
+
+    def ports(self) -> Sequence[_Port]: ...
+    def port(self, number: int) -> _Port: ...
+    def set_link(self, number: int, is_up: bool, now_ns: int) -> None: ...
+    def set_rate(self, number: int, rate_bps: int, now_ns: int) -> None: ...
+    def set_errors(self, number: int, *, loss: float, corruption: float) -> None: ...
+    def pause(self, number: int, klass: int, duration_ns: int, now_ns: int) -> None: ...
 
 
 class FaultSchedule:
@@ -24,18 +45,23 @@ class FaultSchedule:
 
     Args:
         model: What they happen to.
-        faults: All of them.
-
-    Raises:
-        ValueError: If the model has not the port of a fault.
+        faults: See ``add``.
     """
 
-    def __init__(self, model: SwitchModel, faults: Sequence[LinkFault]) -> None:
+    def __init__(self, model: _Links, faults: Sequence[LinkFault] = ()) -> None:
         self._model = model
         self._rates_bps = [port.rate_bps for port in model.ports()]
         self._lasting: list[LinkFault] = []
         self._turns: list[tuple[int, int, int, LinkFault]] = []
         self._number = 0
+        self.add(faults)
+
+    def add(self, faults: Sequence[LinkFault]) -> None:
+        """Let more faults happen.
+
+        Raises:
+            ValueError: If the model has not the port of a fault.
+        """
         for fault in faults:
             if not 0 <= fault.port < len(self._rates_bps):
                 raise ValueError(f"there is no port {fault.port}")

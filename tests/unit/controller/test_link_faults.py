@@ -241,13 +241,38 @@ def test_a_moment_that_never_comes_is_refused() -> None:
 
 
 def test_runs_refuse_what_only_simulations_know() -> None:
-    down = QUICKSTART + "faults: {links: [{kind: down, link: leaf0-spine0, for: 1ms"
-    with pytest.raises(ConfigError, match="nobody can disturb the links"):
-        refuse_faults_of_runs(parse_experiment(down + "}]}\n"))
-    modelled = down.replace("switch: kernel", "switch: model")
-    refuse_faults_of_runs(parse_experiment(modelled + "}]}\n"))
-    with pytest.raises(ConfigError, match=r"faults.links\[0\].when"):
-        refuse_faults_of_runs(
-            parse_experiment(modelled + ", when: {iteration: 1}}]}\n")
-        )
+    def refuse(fault: str, switch: str) -> None:
+        faults = f"faults: {{links: [{{link: leaf0-spine0, for: 1ms, {fault}}}]}}\n"
+        text = QUICKSTART.replace("switch: kernel", f"switch: {switch}")
+        refuse_faults_of_runs(parse_experiment(text + faults))
+
+    for switch in ("kernel", "model"):
+        refuse("kind: down", switch)
+        refuse("kind: loss, probability: 0.1, when: {iteration: 1}", switch)
+        with pytest.raises(ConfigError, match=r"links\[0\].when: messages are known"):
+            refuse("kind: down, when: {collective: all_to_all}", switch)
+    refuse("kind: pause_storm, classes: [3]", "model")
+    with pytest.raises(ConfigError, match="kernel's switches know no pause_storm"):
+        refuse("kind: pause_storm, classes: [3]", "kernel")
     refuse_faults_of_runs(parse_experiment(QUICKSTART))
+
+
+def test_a_run_begins_faults_with_the_iteration_that_a_rank_is_in() -> None:
+    lossy = {"kind": "loss", "link": UPLINK, "direction": "up", "probability": 0.5}
+    settings = [
+        LinkFaultSettings(**lossy, when={"iteration": 2, "job": "b"}, **{"for": "1ms"}),
+        LinkFaultSettings(**lossy, at="5ms"),
+        LinkFaultSettings(**lossy, when={"iteration": 9}),
+    ]
+    faults = LinkFaults(settings, TOPOLOGY, start_ns=100)
+    (known,) = faults.happening()
+    assert known.at_ns == 5_000_100
+    assert faults.beginning([("a", 3), ("b", 1)], 10**9) == []
+    (begun,) = faults.beginning([("a", 4), ("b", 3)], 2 * 10**9)
+    assert (begun.at_ns, begun.until_ns) == (2 * 10**9, 2 * 10**9 + 10**6)
+    assert NAMES[begun.port] in UPLINK_PORTS
+    assert faults.beginning([("b", 4)], 3 * 10**9) == []
+    assert not faults.all_began
+    assert faults.times_ns == [2 * 10**9, 5_000_100, None]
+    (banner,) = faults.banners()
+    assert banner.startswith("fault: faults.links[2] never began: link leaf0-spine1")

@@ -253,7 +253,7 @@ def test_links_fail_when_they_are_told_to_and_no_longer() -> None:
     assert {turn for turn, host in arrived if host == 2 and 12 <= turn < 20}
 
 
-def test_other_faults_take_the_place_of_those_that_last() -> None:
+def test_faults_that_last_end_when_they_are_told_to() -> None:
     lab = LiveFabric(single_switch(2, RATE))
     port = lab.fabric.host_port("h0")
     lasting = {"port": port, "at_ns": 10, "until_ns": 10**12}

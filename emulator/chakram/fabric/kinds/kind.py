@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
     from chakram.switch.ecmp import EcmpHash
-    from chakram.switch.faults import LinkFault
+    from chakram.switch.faults import FaultKind, LinkFault
 
 __all__ = [
     "ROCE_UDP_PORT",
@@ -148,7 +148,7 @@ class World:
         return await asyncio.to_thread(read_counters, self.lab)
 
     async def disturb_links(self, faults: Sequence[LinkFault]) -> None:
-        """Let faults of links happen, and no others any more.
+        """Let more faults of links happen; none: let all of them end.
 
         Args:
             faults: On the clock of this machine.
@@ -254,6 +254,11 @@ class FabricKind(Model, ABC):
     def is_modelled(self) -> bool:
         """Whether the switches of its runs are modelled."""
         return False
+
+    @property
+    def fault_kinds(self) -> Collection[FaultKind]:
+        """What can happen to its links in a run."""
+        return ()
 
     @property
     def is_simulated(self) -> bool:

@@ -32,6 +32,7 @@ from chakram.plan.plan import HEARS_PAUSES, PortPlan
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Name, Whole
 from chakram.switch.ecmp import KernelPaths
+from chakram.switch.faults import FAULT_KINDS, FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -70,8 +71,9 @@ class NamespaceFabric(LocalFabric):
         ("Watchdog", ""): (SIMULATE, *_RUN),
         ("Faults", "links"): (SIMULATE, *_RUN),
         ("LinkFaultSettings", ""): (SIMULATE, *_RUN),
-        ("LinkFaultSettings", "when"): (SIMULATE,),
         ("Moment", ""): (SIMULATE,),
+        ("Moment", "iteration"): (SIMULATE, *_RUN),
+        ("Moment", "job"): (SIMULATE, *_RUN),
         ("LinksSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", ""): (SIMULATE, *_RUN),
         ("EcnSettings", ""): (SIMULATE, *_RUN),
@@ -131,6 +133,13 @@ class NamespaceFabric(LocalFabric):
     def is_modelled(self) -> bool:
         """Whether the switches of its runs are modelled."""
         return self.switch == "model"
+
+    @property
+    def fault_kinds(self) -> Collection[FaultKind]:
+        """What can happen to its links in a run: the kernel obeys no pauses."""
+        if self.is_modelled:
+            return FAULT_KINDS
+        return tuple(kind for kind in FAULT_KINDS if kind != "pause_storm")
 
     def details(self) -> str:
         """Return shape, rates and MTU in words."""

@@ -55,7 +55,7 @@ class SwitchFabric:
         self, topology: Topology, profile: Profile, *, ecn: bool, seed: int
     ) -> None:
         self._topology = topology
-        links = _ends(topology)
+        links = topology.ends()
         self.ends: list[PortRef] = [link.end_at(node) for node, link in links]
         self.delays_ns = [link.delay_ns for _, link in links]
         self._number_of = {end: number for number, end in enumerate(self.ends)}
@@ -165,18 +165,9 @@ class SwitchFabric:
         )
 
 
-def _ends(topology: Topology) -> list[tuple[str, Link]]:
-    """Return the ends of links in the order of the ports of a model."""
-    return [
-        (node, link)
-        for node in (*topology.switches, *topology.hosts)
-        for link in topology.links_of(node)
-    ]
-
-
 def port_names(topology: Topology) -> list[str]:
     """Return the names of the ports of a model, by their number."""
-    return [str(link.end_at(node)) for node, link in _ends(topology)]
+    return [str(link.end_at(node)) for node, link in topology.ends()]
 
 
 class FlowRoutes:

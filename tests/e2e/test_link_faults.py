@@ -1,0 +1,82 @@
+"""Links that fail in a run over the kernel's switches, and in its simulation."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.accounts import check_complete
+from tests.e2e.runs import completed, moe, write_experiment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.observe.run_results import RunResults
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+
+def lossy(results: RunResults) -> set[tuple[str, str]]:
+    """Return links and directions that have dropped something."""
+    return {(link.link, link.direction) for link in results.links() if link.drops}
+
+
+def usual_bps(results: RunResults, src: int) -> float:
+    """Return the median rate of large messages of a rank."""
+    rows = results.table("flows", "src", "bytes", "fct_ns").to_pylist()
+    return median(
+        row["bytes"] * 8e9 / row["fct_ns"]
+        for row in rows
+        if row["src"] == src and row["bytes"] >= 60_000
+    )
+
+
+def test_links_fail_in_a_run_as_in_its_simulation(tmp_path: Path) -> None:
+    faults = [
+        # Nobody tells the other leaf, which goes on sending to that spine.
+        {"kind": "down", "link": "leaf0-spine1", "for": "400ms"},
+        {
+            "kind": "loss",
+            "link": "h3-leaf1",
+            "direction": "down",
+            "probability": 0.15,
+            "when": {"iteration": 1},
+        },
+        {"kind": "degrade", "link": "h1-leaf0", "direction": "up", "rate": "50Mbit"},
+    ]
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4, layers=1, all_to_all="128KiB", all_reduce="128KiB")],
+        {
+            "kind": "namespaces",
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+            "links": {"host": {"rate": "200Mbit"}, "uplink": {"rate": "200Mbit"}},
+        },
+        iterations={"warmup": 0, "measured": 3},
+        transport={"congestion_control": "fixed_rate", "local_ack_timeout": 15},
+        faults={"links": faults},
+        agents={"shards": 1},
+        seed=5,
+    )
+    (tmp_path / "simulated").mkdir()
+    copy = tmp_path / "simulated" / experiment.name
+    copy.write_bytes(experiment.read_bytes())
+
+    ran = completed(experiment).results
+    simulated = completed(copy, "--runs", copy.parent / "runs", verb="simulate").results
+
+    check_complete(ran, ranks=4, iterations=3)
+    assert lossy(ran) == lossy(simulated)
+    assert ("h3-leaf1", "down") in lossy(ran)
+    assert {link for link, _ in lossy(ran)} == {"leaf0-spine1", "h3-leaf1"}
+    for results in (ran, simulated):
+        down, loss, slow = results.manifest.link_faults
+        origin_ns = min(rank.start_ns for rank in results.ranks())
+        assert down["ports"] == ["leaf0:up1"]
+        assert down["until_ns"] - down["at_ns"] == 400_000_000
+        assert abs(slow["at_ns"] - origin_ns) < 10**8
+        begun_ns = min(rank.start_ns for rank in results.ranks() if rank.iteration == 1)
+        assert 0 < loss["at_ns"] - begun_ns < 5 * 10**9
+        assert usual_bps(results, 1) < 60e6
