@@ -105,7 +105,7 @@ class PartedTable:
         temporary = self._merged.with_suffix(".tmp")
         with _writer(temporary, schema) as writer:
             for part in parts:
-                table = complete(pq.read_table(part, partitioning=None))
+                table = complete(_read(part))
                 writer.write_table(table.cast(schema), row_group_size=_ROWS_PER_GROUP)
         os.replace(temporary, self._merged)
 
@@ -134,10 +134,7 @@ def read_table(
     files = table_files(folder, name)
     if not files:
         return None
-    return pa.concat_tables(
-        pq.read_table(file, columns=column_names, partitioning=None, filters=filters)
-        for file in files
-    )
+    return pa.concat_tables(_read(file, column_names, filters) for file in files)
 
 
 def is_there(folder: Path, name: str) -> bool:
@@ -170,6 +167,21 @@ def column_names(folder: Path, name: str) -> list[str]:
     for file in table_files(folder, name):
         return list(pq.read_schema(file).names)
     return []
+
+
+def _read(
+    path: Path,
+    names: list[str] | None = None,
+    filters: list[tuple[str, str, object]] | None = None,
+) -> pa.Table:
+    """Read a file as ``pq.read_table`` does, which takes longer for small ones."""
+    if filters is None:
+        with pq.ParquetFile(path) as file:
+            # What is not there would be left out without a word.
+            if names is None or set(names) <= set(file.schema_arrow.names):
+                table = file.read(names)
+                return table if names is None else table.select(names)
+    return pq.read_table(path, columns=names, partitioning=None, filters=filters)
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

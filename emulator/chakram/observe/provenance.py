@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,15 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "kernel": platform.release(),
     }
-    for library in _LIBRARIES:
-        try:
-            found[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:
-            found[library] = "not installed"
-    return found
+    return found | {library: _installed(library) for library in _LIBRARIES}
+
+
+@cache
+def _installed(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def compiled() -> dict[str, Any]:
