@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 WITHOUT_ROOT = (
     "test_lab.py",
     "test_lab_life.py",
+    "test_link_faults.py",
     "test_parts.py",
     "test_capture.py::test_both_directions_of_every_host_are_in_its_file",
     "test_capture.py::test_a_capture_ends_with_its_starter",
@@ -47,6 +48,7 @@ SUITE_LIMIT_S = 900
 # names that are not there, holders that end what they hold; soak has all the rest.
 OTHERWISE = (
     "single_switch_carries and ipv4",
+    "is_counted_there",
     "have_names_only_where",
     "entering_for_a_while",
     "with_the_same_addresses",

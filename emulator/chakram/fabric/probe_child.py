@@ -30,7 +30,7 @@ _Result = tuple[str, bool, str]
 
 # Not needed by labs, but good to know; with these a kernel could do more.
 _FURTHER_QUEUES = (
-    ("netem", "delay and loss of links"),
+    ("netem", "delays of links"),
     ("fq", "pacing by the kernel"),
     ("red", "ECN marking by the kernel"),
 )
