@@ -89,6 +89,10 @@ def _level_run(
 ) -> tuple[LevelRun, str]:
     """Return what runs the plan, and what that is in one line."""
     network, number_of = network_of(topology)
+    seed: int | None = experiment.seed
+    if _is_foreign(experiment) and len(network.hosts) == network.routers:
+        # Nodes that forward: ASTRA-sim does not draw which way round a ring to take.
+        network, seed = network.upwards_first(), None
     transport = plan.agents[0].transport
     times, division, described = _costs(experiment, transport)
     traffic: MessageLevel
@@ -105,7 +109,7 @@ def _level_run(
             seed=experiment.seed,
         )
     else:
-        traffic = MessageLevel(network, times, seed=experiment.seed)
+        traffic = MessageLevel(network, times, seed=seed)
     rates_bps = {
         job.name: job.placement.local_rate_bps
         for job in jobs

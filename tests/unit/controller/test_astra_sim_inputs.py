@@ -145,11 +145,18 @@ def test_what_is_exported_takes_what_astra_sim_takes(
     chakram_data: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = cases(chakram_data, of=("algorithm", "topology"), npus=("4",))
-    own = [row for row in rows if row["algorithm"] == algorithm]
+    names = ("algorithm", "topology", "npus")
+    rows = cases(chakram_data, of=names, npus=("4", "8"))
+    # From 8 hosts on two ways round a ring of one length are on other ways, too.
+    own = [
+        row
+        for row in rows
+        if row["algorithm"] == algorithm
+        and (row["npus"] == "4" or row["topology"] == "Ring")
+    ]
     assert {row["topology"] for row in own} == {"Switch", "Ring", "FullyConnected"}
-    for row in own:
-        check_case(tmp_path / row["topology"], row, capsys)
+    for number, row in enumerate(own):
+        check_case(tmp_path / str(number), row, capsys)
 
 
 @pytest.mark.soak

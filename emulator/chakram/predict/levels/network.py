@@ -8,7 +8,7 @@ link, or to itself.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
@@ -81,6 +81,17 @@ class LevelNetwork:
                     raise ValueError(f"link {self.links[link].name} leads to no router")
                 arriving[to].append((router, link))
         object.__setattr__(self, "_arriving", tuple(map(tuple, arriving)))
+
+    def upwards_first(self) -> LevelNetwork:
+        """Return it with the links of a router by how far upwards they lead.
+
+        So of two ways of one length round a ring the upward one comes first.
+        """
+        leaving = (
+            tuple(sorted(links, key=lambda link: (self._end(link) - at) % self.routers))
+            for at, links in enumerate(self.leaving)
+        )
+        return replace(self, leaving=tuple(leaving))
 
     def next_links(self, destination: int) -> list[tuple[int, ...]]:
         """Return by router the links on shortest paths to the router *destination*.
