@@ -193,18 +193,16 @@ class build_ext(setuptools_build_ext):
 
     def translate(self) -> None:
         """Turn the Python sources of the extensions into C; drop those that fail."""
-        with ThreadPoolExecutor(JOBS) as pool:
-            translated = list(pool.map(c_source, self.extensions))
-        failed = [
-            (ext.sources or [ext.name])[0]
-            for ext, result in zip(self.extensions, translated, strict=True)
-            if result is None
-        ]
+        jobs = min(JOBS, len(self.extensions))
+        parts = [self.extensions[place::jobs] for place in range(jobs)]
+        with ThreadPoolExecutor(jobs) as pool:
+            made = [pair for part in pool.map(c_sources, parts) for pair in part]
+        failed = [(ext.sources or [ext.name])[0] for ext, path in made if path is None]
         if failed and REQUIRED:
             raise SystemExit(f"Cython refuses {', '.join(failed)}")
         # setuptools has taken notes on these very objects: only the source changes.
-        for ext, result in zip(self.extensions, translated, strict=True):
-            ext.sources = [result]
+        for ext, path in made:
+            ext.sources = [path]
         self.extensions = [ext for ext in self.extensions if ext.sources != [None]]
         self.force = True
 
@@ -238,24 +236,52 @@ class build_ext(setuptools_build_ext):
         return f"cython {Cython.__version__}, setup.py {digest[:16]}"
 
 
-def c_source(ext: Extension) -> str | None:
-    """Translate *ext*; return the name of its C file, None if Cython refuses it.
+TRANSLATOR = """\
+import json, sys
+from Cython.Compiler.Main import main
+told, sys.stdout = sys.stdout, sys.stderr
+for sys.argv in json.load(sys.stdin):
+    try:
+        main(command_line=1)
+        print(0, file=told, flush=True)
+    except SystemExit as end:
+        print(end.code, file=told, flush=True)
+"""
+"""Does what ``cython`` does, for one list of arguments after the other: to start, and
+to read what it needs in all modules, takes it longer than most of them."""
 
-    Each translation is a process of its own, and not one of a pool that `cythonize`
+
+def c_sources(extensions: list[Extension]) -> list[tuple[Extension, str | None]]:
+    """Translate *extensions*; return each with its C file, None if Cython refuses it.
+
+    That is done by a process of its own, and not by one of a pool that `cythonize`
     would fork: installers run this file without a module that a fork could import.
     """
-    target = Path("build", "cython", f"{ext.name}.c")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "cython", "--module-name", ext.name]
-    command += [f"--directive={name}={value}" for name, value in DIRECTIVES.items()]
-    command += [f"--include-dir={folder}" for folder in SOURCE_ROOTS.values()]
-    if ext.name == SHARED:
-        command += ["--generate-shared", str(target)]
-    else:
-        command += ["--shared", SHARED, "--output-file", str(target), *ext.sources]
+    folder = Path("build", "cython")
+    folder.mkdir(parents=True, exist_ok=True)
+    options = [f"--directive={name}={value}" for name, value in DIRECTIVES.items()]
+    options += [f"--include-dir={root}" for root in SOURCE_ROOTS.values()]
+    commands = []
+    for ext in extensions:
+        target = str(folder / f"{ext.name}.c")
+        what = ["--shared", SHARED, "--output-file", target, *ext.sources]
+        if ext.name == SHARED:
+            what = ["--generate-shared", target]
+        commands.append(["cython", "--module-name", ext.name, *options, *what])
     # A refusal stands on standard error.
-    done = subprocess.run(command, cwd=ROOT, check=False)
-    return str(target) if done.returncode == 0 else None
+    done = subprocess.run(
+        [sys.executable, "-c", TRANSLATOR],
+        cwd=ROOT,
+        input=json.dumps(commands),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    codes = [*done.stdout.split(), *["died"] * len(extensions)]
+    return [
+        (ext, str(folder / f"{ext.name}.c") if code == "0" else None)
+        for ext, code in zip(extensions, codes, strict=False)
+    ]
 
 
 def current_digests(names: Iterable[str]) -> dict[str, str | None]:
