@@ -10,19 +10,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, get_args, get_origin
 
 from chakram.addresses import FAMILIES
 from chakram.errors import FabricError
-from chakram.fabric.topology import EcnThresholds, Link, PortRef, Topology
+from chakram.fabric.topology import Topology
 from chakram.fabric.topology_check import check_topology
+from chakram.fields import Declared, declared, declared_fields
 from chakram.switch.profiles import Profile
-from chakram.switch.settings import WatchdogSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "FORWARDINGS",
@@ -44,6 +40,8 @@ LIFETIMES = ("run", "up")
 
 FORWARDINGS = ("kernel", "model")
 """``kernel``: bridges and routes.  ``model``: bare ports, for a switch in a program."""
+
+_T = TypeVar("_T")
 
 # The longest path in a lab's directory is that of a socket, and a socket's path has
 # at most 107 bytes; lower case, because names end up in host names of reports.
@@ -232,20 +230,7 @@ def decode_spec(text: str) -> LabSpec:
     Raises:
         FabricError: If it is not one.
     """
-    fields = _fields(text, "lab description")
-    with _refusing("lab description"):
-        return LabSpec(
-            name=_text(fields["name"]),
-            topology=_topology(fields["topology"]),
-            seed=_number(fields["seed"]),
-            addressing=_text(fields["addressing"]),
-            mtu=_number(fields["mtu"]),
-            capture_hosts=_texts(fields["capture_hosts"]),
-            forwarding=_text(fields["forwarding"]),
-            lifetime=_text(fields["lifetime"]),
-            state_root=_text(fields["state_root"]),
-            profile=_profile(fields["profile"]),
-        )
+    return _decoded(LabSpec, text, "lab description")
 
 
 def encode_state(state: LabState) -> str:
@@ -259,46 +244,7 @@ def decode_state(text: str) -> LabState:
     Raises:
         FabricError: If it is not one.
     """
-    fields = _fields(text, "lab state")
-    with _refusing("lab state"):
-        return LabState(
-            name=_text(fields["name"]),
-            holder_pid=_number(fields["holder_pid"]),
-            holder_start_ticks=_number(fields["holder_start_ticks"]),
-            rootless=bool(fields["rootless"]),
-            lifetime=_text(fields["lifetime"]),
-            forwarding=_text(fields["forwarding"]),
-            seed=_number(fields["seed"]),
-            mtu=_number(fields["mtu"]),
-            directory=_text(fields["directory"]),
-            hosts=tuple(HostState(**each) for each in fields["hosts"]),
-            switches=tuple(
-                SwitchState(
-                    name=_text(each["name"]),
-                    netns=_text(each["netns"]),
-                    netns_name=each["netns_name"],
-                    ports=tuple(PortState(**port) for port in each["ports"]),
-                )
-                for each in fields["switches"]
-            ),
-            notes=_texts(fields["notes"]),
-            topology=_topology(fields["topology"]),
-            capture_hosts=_texts(fields.get("capture_hosts", [])),
-            profile=_profile(fields["profile"]),
-        )
-
-
-@contextmanager
-def _refusing(where: str) -> Iterator[None]:
-    """Turn what wrong JSON makes Python raise into our error."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FabricError(
-            where,
-            f"a field is missing or of a wrong type ({error})",
-            "it was written by another version of chakram",
-        ) from error
+    return _decoded(LabState, text, "lab state")
 
 
 def _plain(value: Any) -> Any:
@@ -314,58 +260,42 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _fields(text: str, where: str) -> dict[str, Any]:
+def _decoded(kind: type[_T], text: str, where: str) -> _T:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise FabricError(where, "it is not JSON") from None
     if not isinstance(value, dict):
         raise FabricError(where, "it is not a JSON object")
+    try:
+        return _made(kind, value)
+    except (KeyError, TypeError) as error:
+        raise FabricError(
+            where,
+            f"a field is missing or of a wrong type ({error})",
+            "it was written by another version of chakram",
+        ) from error
+
+
+def _made(kind: type[_T], value: Any) -> _T:
+    """Return the dataclass whose fields a JSON object has."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    types = declared_fields(kind)
+    return kind(**{name: _value(types[name], each) for name, each in value.items()})
+
+
+def _value(kind: Declared, value: Any) -> Any:
+    """Return what JSON says of a field; TypeError if its type is another."""
+    if value is None and kind.may_be_none:
+        return None
+    if isinstance(kind.kind, type) and dataclasses.is_dataclass(kind.kind):
+        return _made(kind.kind, value)
+    if get_origin(kind.kind) is tuple:
+        if not isinstance(value, list):
+            raise TypeError(f"{value!r} is not a list")
+        each = declared(get_args(kind.kind)[0])
+        return tuple(_value(each, item) for item in value)
+    if kind.kind in (str, int, bool) and type(value) is not kind.kind:
+        raise TypeError(f"{value!r} is not {kind.kind.__name__}")
     return value
-
-
-def _topology(value: dict[str, Any]) -> Topology:
-    return Topology(
-        hosts=_texts(value["hosts"]),
-        switches=_texts(value["switches"]),
-        links=tuple(
-            Link(
-                a=PortRef(**link["a"]),
-                b=PortRef(**link["b"]),
-                rate_bps=_optional_number(link["rate_bps"]),
-                delay_ns=_number(link["delay_ns"]),
-                queue_bytes=_optional_number(link["queue_bytes"]),
-                name=_text(link["name"]),
-                ecn=None if link["ecn"] is None else EcnThresholds(**link["ecn"]),
-            )
-            for link in value["links"]
-        ),
-    )
-
-
-def _profile(value: dict[str, Any]) -> Profile:
-    watchdog = value["watchdog"]
-    return Profile(
-        **value
-        | {"watchdog": None if watchdog is None else WatchdogSettings(**watchdog)}
-    )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
-
-
-def _texts(value: list[object]) -> tuple[str, ...]:
-    return tuple(_text(each) for each in value)
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not an integer")
-    return value
-
-
-def _optional_number(value: object) -> int | None:
-    return None if value is None else _number(value)

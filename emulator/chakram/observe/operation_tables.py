@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.observe.tables import OPERATIONS, in_order, int64, known_numbers, names_of
+from chakram.observe.tables import (
+    OPERATIONS,
+    arrays,
+    in_order,
+    int64,
+    known_numbers,
+    names_of,
+)
 from chakram.program.columns import COMPUTE
 from chakram.results.records import COMPUTATION_FIELDS, SHARE_FIELDS
-from chakram.results.resolve import columns
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
@@ -109,7 +115,7 @@ class OperationTables:
         )
 
     def _table(self, rows: array[int], fields: Sequence[str]) -> pa.Table:
-        raw = {name: int64(column) for name, column in columns(rows, fields).items()}
+        raw = arrays(rows, fields)
         made = {name: raw[name] for name in _NUMBERS}
         rank, operation = raw["rank"], raw["operation"]
         inside = pc.and_(

@@ -49,12 +49,13 @@ from chakram.observe.message_columns import MessageColumns
 from chakram.observe.operation_tables import OperationTables
 from chakram.observe.run_lock import RunLock, boot_id
 from chakram.observe.tables import (
+    LINKS,
+    RANKS,
     SCHEMAS,
     FlowTables,
     SampleTables,
-    links_table,
     queue_pair_ends_table,
-    ranks_table,
+    records_table,
     with_bounds,
 )
 from chakram.results.joining import CollectiveJoiner
@@ -277,7 +278,7 @@ class RunDirectory:
         with _explained(self.path):
             # Last: who finds a collective finds its flows, whenever a run is killed.
             self._tables["collectives"].append(collectives_table(collectives))
-            self._tables["ranks"].append(ranks_table(ranks))
+            self._tables["ranks"].append(records_table(ranks, RANKS))
 
     def _write(self, rows: RecordRows) -> None:
         """Write a part of each table; one row would cost as much as some thousands."""
@@ -363,7 +364,7 @@ class RunDirectory:
                         lambda part: columns.append_to(with_bounds(part, flow_bound))
                     )
                 elif name == "links":
-                    table.append(links_table(links))
+                    table.append(records_table(links, LINKS))
                     table.merge()
                 elif name == "faults":
                     found = faults_table(

@@ -301,22 +301,13 @@ class RunResults:
         """Return everything that a summary is made of."""
         manifest = self.manifest
         kind = KINDS.get(manifest.world)
+        named = {each.name for each in fields(RunFacts)}
+        said = {each.name for each in fields(manifest)} & named
         facts = RunFacts(
-            run_id=manifest.run_id,
-            name=manifest.name,
-            world=manifest.world,
-            status=manifest.status,
-            reason=manifest.reason,
-            case=manifest.case,
-            fabric=manifest.fabric,
-            transport=manifest.transport,
-            sync=manifest.sync,
-            warmup=manifest.warmup,
-            measured=manifest.measured,
-            size_scale=manifest.size_scale,
-            dilation=manifest.dilation,
-            clock_uncertainty_ns=manifest.clock_uncertainty_ns,
-            samples_dropped=manifest.samples_dropped,
+            **{
+                name: getattr(manifest, name)
+                for name in said - {"verification", "banners"}
+            },
             verification=_verification(manifest.verification),
             banners=(*self._missing_banner(), *manifest.banners),
             directory=str(self.path),

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
+
+def _of_type(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
+    """Return columns of one type."""
+    return [(name, kind) for name in names]
+
+
 OF_EVERY_TABLE = pa.schema([("run_id", _NAME), ("world", _NAME)])
 """The same in all rows of a run: what tells them from those of others."""
 
@@ -34,46 +40,46 @@ FLOWS = pa.schema(
     [
         ("iteration", pa.int32()),
         ("measured", pa.bool_()),
-        ("job", _NAME),
-        ("group", _NAME),
+        *_of_type(_NAME, "job", "group"),
         ("k", pa.int32()),
-        ("collective", _NAME),
-        ("algorithm", _NAME),
-        ("step", pa.int32()),
-        ("channel", pa.int32()),
-        ("src", pa.int32()),
-        ("dst", pa.int32()),
+        *_of_type(_NAME, "collective", "algorithm"),
+        *_of_type(pa.int32(), "step", "channel", "src", "dst"),
         ("family", _NAME),
-        ("qpn", pa.int64()),
-        ("bytes", pa.int64()),
-        ("ready_ns", pa.int64()),
-        ("posted_ns", pa.int64()),
-        ("first_sent_ns", pa.int64()),
-        ("last_acked_ns", pa.int64()),
-        ("fct_ns", pa.int64()),
-        ("rate_at_start_bps", pa.int64()),
-        ("packets", pa.int64()),
-        ("retransmitted", pa.int64()),
-        ("cnp", pa.int64()),
-        ("generator_wait_ns", pa.int64()),
+        *_of_type(
+            pa.int64(),
+            "qpn",
+            "bytes",
+            "ready_ns",
+            "posted_ns",
+            "first_sent_ns",
+            "last_acked_ns",
+            "fct_ns",
+            "rate_at_start_bps",
+            "packets",
+            "retransmitted",
+            "cnp",
+            "generator_wait_ns",
+        ),
         ("cause", _NAME),
         ("cause_rank", pa.int32()),
-        ("cause_number", pa.int64()),
-        ("number", pa.int64()),
-        ("departed_ns", pa.int64()),
-        ("received_ns", pa.int64()),
-        ("own_port_ns", pa.int64()),
-        ("window_ns", pa.int64()),
-        ("pace_ns", pa.int64()),
-        ("pause_ns", pa.int64()),
-        ("transfer_ns", pa.int64()),
-        ("repair_ns", pa.int64()),
-        ("queue_ns", pa.int64()),
-        ("switch_pause_ns", pa.int64()),
-        ("serialise_ns", pa.int64()),
-        ("propagate_ns", pa.int64()),
-        ("queue_port", _NAME),
-        ("pause_port", _NAME),
+        *_of_type(
+            pa.int64(),
+            "cause_number",
+            "number",
+            "departed_ns",
+            "received_ns",
+            "own_port_ns",
+            "window_ns",
+            "pace_ns",
+            "pause_ns",
+            "transfer_ns",
+            "repair_ns",
+            "queue_ns",
+            "switch_pause_ns",
+            "serialise_ns",
+            "propagate_ns",
+        ),
+        *_of_type(_NAME, "queue_port", "pause_port"),
         ("slow_ns", pa.int64()),
         ("slow_port", _NAME),
     ]
@@ -87,40 +93,36 @@ COLLECTIVES = pa.schema(
     [
         ("iteration", pa.int32()),
         ("measured", pa.bool_()),
-        ("job", _NAME),
-        ("group", _NAME),
+        *_of_type(_NAME, "job", "group"),
         ("k", pa.int32()),
-        ("name", _NAME),
-        ("collective", _NAME),
-        ("algorithm", _NAME),
-        ("nranks", pa.int32()),
-        ("root", pa.int32()),
-        ("input_bytes", pa.int64()),
-        ("trace_input_bytes", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("trace_size_bytes", pa.int64()),
-        ("shares", pa.int32()),
-        ("expected_shares", pa.int32()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("mean_duration_ns", pa.int64()),
-        ("start_spread_ns", pa.int64()),
-        ("sent_bytes", pa.int64()),
-        ("packets", pa.int64()),
-        ("retransmitted", pa.int64()),
-        ("ce", pa.int64()),
-        ("generator_wait_ns", pa.int64()),
+        *_of_type(_NAME, "name", "collective", "algorithm"),
+        *_of_type(pa.int32(), "nranks", "root"),
+        *_of_type(
+            pa.int64(),
+            "input_bytes",
+            "trace_input_bytes",
+            "size_bytes",
+            "trace_size_bytes",
+        ),
+        *_of_type(pa.int32(), "shares", "expected_shares"),
+        *_of_type(
+            pa.int64(),
+            "start_ns",
+            "end_ns",
+            "duration_ns",
+            "mean_duration_ns",
+            "start_spread_ns",
+            "sent_bytes",
+            "packets",
+            "retransmitted",
+            "ce",
+            "generator_wait_ns",
+        ),
         ("generator_bound", pa.bool_()),
-        ("slip_ns", pa.int64()),
-        ("wrong", pa.int64()),
-        ("critical_src", pa.int32()),
-        ("critical_dst", pa.int32()),
-        ("critical_step", pa.int32()),
-        ("critical_posted_ns", pa.int64()),
-        ("critical_last_acked_ns", pa.int64()),
-        ("send_node_id", pa.uint64()),
-        ("receive_node_id", pa.uint64()),
+        *_of_type(pa.int64(), "slip_ns", "wrong"),
+        *_of_type(pa.int32(), "critical_src", "critical_dst", "critical_step"),
+        *_of_type(pa.int64(), "critical_posted_ns", "critical_last_acked_ns"),
+        *_of_type(pa.uint64(), "send_node_id", "receive_node_id"),
         ("receive_name", _NAME),
     ]
 )
@@ -133,29 +135,33 @@ RANKS = pa.schema(
         ("number", pa.int32()),
         ("job", _NAME),
         ("rank", pa.int32()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("compute_ns", pa.int64()),
-        ("communication_ns", pa.int64()),
-        ("exposed_ns", pa.int64()),
-        ("idle_ns", pa.int64()),
+        *_of_type(
+            pa.int64(),
+            "start_ns",
+            "end_ns",
+            "compute_ns",
+            "communication_ns",
+            "exposed_ns",
+            "idle_ns",
+        ),
     ]
 )
 """One row per rank and iteration."""
 
 LINKS = pa.schema(
     [
-        ("link", pa.string()),
-        ("kind", pa.string()),
-        ("direction", pa.string()),
-        ("bytes_before", pa.int64()),
-        ("bytes_after", pa.int64()),
-        ("bytes", pa.int64()),
-        ("drops", pa.int64()),
-        ("marked", pa.int64()),
-        ("pauses", pa.int64()),
-        ("paused_ns", pa.int64()),
-        ("down_ns", pa.int64()),
+        *_of_type(pa.string(), "link", "kind", "direction"),
+        *_of_type(
+            pa.int64(),
+            "bytes_before",
+            "bytes_after",
+            "bytes",
+            "drops",
+            "marked",
+            "pauses",
+            "paused_ns",
+            "down_ns",
+        ),
         ("port", pa.string()),
         ("rate_bps", pa.int64()),
         ("equal_cost", pa.string()),
@@ -167,13 +173,8 @@ FAULTS = pa.schema(
     [
         ("entry", pa.string()),
         ("kind", _NAME),
-        ("fault", pa.string()),
-        ("link", pa.string()),
-        ("direction", pa.string()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("recovered_ns", pa.int64()),
-        ("packets", pa.int64()),
+        *_of_type(pa.string(), "fault", "link", "direction"),
+        *_of_type(pa.int64(), "start_ns", "end_ns", "recovered_ns", "packets"),
     ]
 )
 """One row per entry of ``faults``."""
@@ -183,19 +184,11 @@ OPERATIONS = pa.schema(
         ("iteration", pa.int32()),
         ("measured", pa.bool_()),
         ("job", _NAME),
-        ("rank", pa.int32()),
-        ("operation", pa.int32()),
-        ("kind", _NAME),
-        ("name", _NAME),
-        ("group", _NAME),
+        *_of_type(pa.int32(), "rank", "operation"),
+        *_of_type(_NAME, "kind", "name", "group"),
         ("k", pa.int32()),
-        ("stream", pa.int64()),
-        ("ready_ns", pa.int64()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("nominal_ns", pa.int64()),
-        ("cause_number", pa.int32()),
-        ("held_by", pa.int32()),
+        *_of_type(pa.int64(), "stream", "ready_ns", "start_ns", "end_ns", "nominal_ns"),
+        *_of_type(pa.int32(), "cause_number", "held_by"),
         ("end_cause", _NAME),
         ("end_rank", pa.int32()),
         ("end_number", pa.int64()),
@@ -207,13 +200,10 @@ QUEUE_PAIRS = pa.schema(
     [
         ("time_ns", pa.int64()),
         ("job", _NAME),
-        ("rank", pa.int32()),
-        ("peer", pa.int32()),
-        ("qpn", pa.int64()),
-        ("rate_bps", pa.int64()),
-        ("target_bps", pa.int64()),
+        *_of_type(pa.int32(), "rank", "peer"),
+        *_of_type(pa.int64(), "qpn", "rate_bps", "target_bps"),
         ("alpha", pa.float64()),
-        *((name, pa.int64()) for name in QUEUE_PAIR_FIELDS[7:]),
+        *_of_type(pa.int64(), *QUEUE_PAIR_FIELDS[7:]),
     ]
 )
 """One row per sample of a queue pair; counts are from the start of the run on."""
@@ -224,7 +214,7 @@ PORTS = pa.schema(
         ("port", pa.int32()),
         ("host", _NAME),
         ("shard", pa.int32()),
-        *((name, pa.int64()) for name in PORT_FIELDS[3:]),
+        *_of_type(pa.int64(), *PORT_FIELDS[3:]),
     ]
 )
 """One row per sample of a port; likewise."""
@@ -234,7 +224,7 @@ LINK_SAMPLES = pa.schema(
         ("time_ns", pa.int64()),
         ("port", _NAME),
         ("traffic_class", pa.int32()),
-        *((name, pa.int64()) for name in LINK_SAMPLE_FIELDS[3:]),
+        *_of_type(pa.int64(), *LINK_SAMPLE_FIELDS[3:]),
     ]
 )
 """One row per sample of a traffic class of a port of the fabric; likewise."""
@@ -242,15 +232,10 @@ LINK_SAMPLES = pa.schema(
 QUEUE_PAIR_ENDS = pa.schema(
     [
         ("job", _NAME),
-        ("rank", pa.int32()),
-        ("peer", pa.int32()),
+        *_of_type(pa.int32(), "rank", "peer"),
         ("group", _NAME),
-        ("channel", pa.int32()),
-        ("index", pa.int32()),
-        ("port", pa.int32()),
-        ("peer_port", pa.int32()),
-        ("qpn", pa.int64()),
-        ("peer_qpn", pa.int64()),
+        *_of_type(pa.int32(), "channel", "index", "port", "peer_port"),
+        *_of_type(pa.int64(), "qpn", "peer_qpn"),
         ("udp_source_port", pa.int32()),
     ]
 )
@@ -326,9 +311,7 @@ class FlowTables:
 
     def table(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``FLOW_FIELDS``, checked by the joiner)."""
-        raw = {
-            name: int64(column) for name, column in columns(rows, FLOW_FIELDS).items()
-        }
+        raw = arrays(rows, FLOW_FIELDS)
         rank = raw["rank"]
         identity = pc.take(
             self._identity_of, pc.add(pc.take(self._first, rank), raw["operation"])
@@ -434,10 +417,7 @@ class SampleTables:
 
     def queue_pairs(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``QUEUE_PAIR_FIELDS``)."""
-        made = {
-            name: int64(column)
-            for name, column in columns(rows, QUEUE_PAIR_FIELDS).items()
-        }
+        made = arrays(rows, QUEUE_PAIR_FIELDS)
         rank = made["rank"]
         made["time_ns"] = pc.add(made["time_ns"], pc.take(self._rank_offsets, rank))
         made["job"] = pc.take(self._jobs, rank)
@@ -451,9 +431,7 @@ class SampleTables:
 
     def ports(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``PORT_FIELDS``)."""
-        made = {
-            name: int64(column) for name, column in columns(rows, PORT_FIELDS).items()
-        }
+        made = arrays(rows, PORT_FIELDS)
         port = made["port"]
         made["time_ns"] = pc.add(made["time_ns"], pc.take(self._port_offsets, port))
         made["host"] = pc.take(self._hosts, port)
@@ -461,12 +439,14 @@ class SampleTables:
 
     def links(self, rows: array[int]) -> pa.Table:
         """Return the table of *rows* (of ``LINK_SAMPLE_FIELDS``)."""
-        made = {
-            name: int64(column)
-            for name, column in columns(rows, LINK_SAMPLE_FIELDS).items()
-        }
+        made = arrays(rows, LINK_SAMPLE_FIELDS)
         made["port"] = pc.take(self._names, made["port"])
         return in_order(made, LINK_SAMPLES)
+
+
+def arrays(rows: array[int], fields: Sequence[str]) -> dict[str, pa.Array]:
+    """Return the columns of rows as they lie in memory."""
+    return {name: int64(column) for name, column in columns(rows, fields).items()}
 
 
 def in_order(made: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
@@ -494,50 +474,37 @@ def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:
         for pair in rank.queue_pairs
         if pair.local_rate_bps is None
     ]
-    columns = zip(*rows, strict=True) if rows else [()] * len(QUEUE_PAIR_ENDS)
-    plain = [
-        pa.string() if item.type == _NAME else item.type for item in QUEUE_PAIR_ENDS
-    ]
-    return pa.table(
-        [pa.array(column, kind) for column, kind in zip(columns, plain, strict=True)],
-        names=QUEUE_PAIR_ENDS.names,
-    ).cast(QUEUE_PAIR_ENDS)
-
-
-def ranks_table(records: Iterable[RankRecord]) -> pa.Table:
-    """Return the rows of ``RANKS``."""
     return from_rows(
-        [{name: getattr(record, name) for name in RANKS.names} for record in records],
-        RANKS,
+        [dict(zip(QUEUE_PAIR_ENDS.names, row, strict=True)) for row in rows],
+        QUEUE_PAIR_ENDS,
     )
 
 
-def links_table(records: Iterable[LinkRecord]) -> pa.Table:
-    """Return the rows of ``LINKS``."""
+def records_table(
+    records: Iterable[RankRecord | LinkRecord], schema: pa.Schema
+) -> pa.Table:
+    """Return the rows of ``RANKS`` or ``LINKS``."""
     return from_rows(
-        [{name: getattr(record, name) for name in LINKS.names} for record in records],
-        LINKS,
+        [{name: getattr(record, name) for name in schema.names} for record in records],
+        schema,
     )
 
 
-def from_rows(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
+def from_rows(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     """Return the table of a schema with these rows; what they lack is null."""
-    plain = pa.schema(
-        [
-            (item.name, pa.string() if item.type == _NAME else item.type)
-            for item in schema
-        ]
-    )
-    return pa.Table.from_pylist(rows, schema=plain).cast(schema)
+    return pa.Table.from_pylist(rows, schema=_plain(schema)).cast(schema)
 
 
 def plain_names(table: pa.Table) -> pa.Table:
     """Return a table with names as strings: parts have dictionaries of their own."""
-    return table.cast(
-        pa.schema(
-            (each.name, pa.string() if pa.types.is_dictionary(each.type) else each.type)
-            for each in table.schema
-        )
+    return table.cast(_plain(table.schema))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with names as strings."""
+    return pa.schema(
+        (each.name, pa.string() if pa.types.is_dictionary(each.type) else each.type)
+        for each in schema
     )
 
 
