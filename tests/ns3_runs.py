@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from chakram.collectives.groups import ProcessGroup
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds, Topology
 from chakram.predict.levels.cost_models import AstraSimDivision, AstraSimTimes
 from chakram.predict.levels.network import network_of
@@ -21,6 +21,7 @@ from chakram.results.records import RecordRows
 from chakram.roce.congestion import CongestionControl, make
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.switch.profiles import Profile
+from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,
     flow_rows,

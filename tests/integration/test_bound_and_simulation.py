@@ -21,7 +21,7 @@ from chakram.controller.predictions import (
     bounds,
     simulate,
 )
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
 from chakram.plan.placement import place
 from chakram.plan.plan import Plan, RunSettings
@@ -29,6 +29,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.switch.ecmp import DrawnPaths, Flow
 from chakram.switch.profiles import Switching
+from tests.leaf_spines import clos
 from tests.made_graphs import collective, job
 from tests.made_plans import collective as operation
 from tests.made_plans import fabric_ports, make_plan, program

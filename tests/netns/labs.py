@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.fabric.description import encode_state
 from chakram.fabric.enter import enter_command
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
+from tests.leaf_spines import clos
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.counters import read_link_counters
+from chakram.fabric.counters import read_counters
 from chakram.fabric.lab import start_lab
-from chakram.fabric.shapes import clos
-from chakram.fabric.tiers import LinkKind, fat_tree, leaf_spine, rails
+from chakram.fabric.shapes import LinkKind
+from chakram.fabric.tiers import fat_tree, leaf_spine, rails
 from chakram.switch.ecmp import Flow, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
+from tests.leaf_spines import clos
 from tests.leaks import own_lab
 from tests.netns.labs import HEADER_BYTES, traffic
 
@@ -95,9 +96,9 @@ async def test_packets_take_the_paths_that_are_predicted(family: str) -> None:
     ) as handle:
         lab = handle.state
         for leaf, near, far in (("leaf0", "h0", "h2"), ("leaf1", "h2", "h0")):
-            before = read_link_counters(lab)
+            before = read_counters(lab).links
             assert traffic(lab, "flows", near, far, str(count), str(size_bytes))
-            after = read_link_counters(lab)
+            after = read_counters(lab).links
             own_seed = hash_seed(seed, topology.switches.index(leaf))
             places = lab.host(near).address, lab.host(far).address
             expected = Counter(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.counters import LinkCounters, read_link_counters
+from chakram.fabric.counters import LinkCounters, read_counters
 from chakram.fabric.description import LabState
 from chakram.fabric.lab import start_lab, status
 from chakram.fabric.shapes import single_switch
@@ -31,9 +31,9 @@ ATTEMPTS = 5
 
 def uplink_bytes(lab: LabState) -> dict[str, int]:
     """Return the bytes that went up from leaf0, by uplink, for 64 flows."""
-    before = read_link_counters(lab)
+    before = read_counters(lab).links
     assert traffic(lab, "flows", "h0", "h4", "64", "1000") == 64
-    after = read_link_counters(lab)
+    after = read_counters(lab).links
     return {
         name: after[name].tx_bytes - before[name].tx_bytes
         for name in ("leaf0-spine0", "leaf0-spine1")
@@ -137,7 +137,7 @@ async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
             arrived = traffic(lab, "flows", "h0", "h1", "64", "1000")
             # 64 packets of 1042 bytes meet room for 19, and 15 KB that leave at once;
             # unless who sends them has to wait for a core for a quarter of a second.
-            counters = read_link_counters(lab)["h1-s0"]
+            counters = read_counters(lab).links["h1-s0"]
         if counters.rx_drops:
             break
 
@@ -155,7 +155,7 @@ async def test_nothing_but_the_packet_itself_crosses_the_links(family: str) -> N
         star(4), lab_name=own_lab("quiet"), addressing=family
     ) as handle:
         assert traffic(handle.state, "flows", "h0", "h1", "1", "1000") == 1
-        counters = read_link_counters(handle.state)
+        counters = read_counters(handle.state).links
 
     silent = LinkCounters(
         tx_bytes=0, tx_packets=0, tx_drops=0, rx_bytes=0, rx_packets=0, rx_drops=0
@@ -172,7 +172,7 @@ async def test_nothing_but_the_packet_itself_crosses_the_links(family: str) -> N
 async def test_links_without_a_rate_are_counted_too() -> None:
     async with await start_lab(star(2, None), lab_name=own_lab("open")) as handle:
         assert traffic(handle.state, "flows", "h0", "h1", "3", "100") == 3
-        counters = read_link_counters(handle.state)
+        counters = read_counters(handle.state).links
 
     assert (counters["h0-s0"].tx_packets, counters["h0-s0"].tx_bytes) == (3, 3 * 142)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.counters import read_link_counters
+from chakram.fabric.counters import read_counters
 from chakram.fabric.description import LabState
 from chakram.fabric.holder_protocol import ask_holder
 from chakram.fabric.lab import (
@@ -42,8 +42,8 @@ async def test_two_labs_with_the_same_addresses_do_not_meet() -> None:
     ):
         assert left.state.host("h0").address == right.state.host("h0").address
         assert traffic(left.state, "flows", "h0", "h1", "5", "100") == 5
-        assert read_link_counters(left.state)["h0-s0"].tx_packets == 5
-        assert read_link_counters(right.state)["h0-s0"].tx_packets == 0
+        assert read_counters(left.state)["h0-s0"].tx_packets == 5
+        assert read_counters(right.state)["h0-s0"].tx_packets == 0
 
         # One lab's name is the beginning of the other's.
         assert await down(own_lab("left")) == [own_lab("left")]
@@ -116,7 +116,7 @@ async def test_down_removes_what_a_killed_holder_left(state_root: Path) -> None:
     assert not any(each.alive for each in status())
     assert len(names_of(own_lab("killed"))) == (4 if has_net_admin() else 0)
     with pytest.raises(FabricError, match="its holder does not answer"):
-        read_link_counters(state)
+        read_counters(state)
 
     assert await down(own_lab("killed")) == [own_lab("killed")]
     assert names_of(own_lab("killed")) == []

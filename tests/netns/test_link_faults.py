@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.counters import disturb_links, read_link_counters
+from chakram.fabric.counters import disturb_links, read_counters
 from chakram.fabric.lab import start_lab
-from chakram.fabric.shapes import clos
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.switch.faults import FaultKind, LinkFault
 from chakram.switch.port import NEVER
+from tests.leaf_spines import clos
 from tests.leaks import own_lab
 from tests.netns.labs import star, traffic
 
@@ -52,7 +52,7 @@ async def test_what_is_lost_on_a_link_is_counted_there_in_its_direction() -> Non
             ],
         )
         arrived = traffic(lab, "flows", "h0", "h1", str(PACKETS), "100")
-        counters = read_link_counters(lab)
+        counters = read_counters(lab).links
         # Six standard deviations.
         assert abs(arrived - PACKETS / 2) < 6 * PACKETS**0.5 / 2
         assert counters["h0-s0"].tx_drops == PACKETS - arrived
@@ -101,7 +101,7 @@ async def test_switches_leave_a_link_that_is_down_out_of_their_routes(
         # Nobody tells the other leaf: what it sends over that spine is lost there.
         arrived = traffic(lab, "flows", "h2", "h0", "64", "100")
         assert arrived == usual["leaf1"].count("up1")
-        link = read_link_counters(lab)["leaf0-spine0"]
+        link = read_counters(lab).links["leaf0-spine0"]
         assert (link.tx_drops, link.rx_drops) == (0, 64 - arrived)
 
         disturb_links(lab, [])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.counters import read_counters, read_link_counters
+from chakram.fabric.counters import read_counters
 from chakram.fabric.description import LabState
 from chakram.fabric.lab import LabHandle, down, start_lab
 from chakram.fabric.process import is_alive, process_start_ticks
@@ -63,7 +63,7 @@ async def test_every_host_reaches_every_other_one(
         # A burst is cut into packets before it comes to the switch.
         assert traffic(lab, "burst", "h0", "h7", "h7") == [1042] * 8
 
-        counters = read_link_counters(lab)
+        counters = read_counters(lab).links
         # Seven packets each way, and the burst.
         assert counters["h0-leaf0"].tx_packets == 7 + 8
         assert counters["h7-leaf1"].rx_packets == 7 + 8
@@ -93,7 +93,7 @@ async def test_what_finds_no_room_is_dropped_and_counted_where_it_was_to_go() ->
     topology = replace(topology, links=(topology.links[0], slow))
     async with await model_lab(topology, "modelfull") as handle:
         arrived = traffic(handle.state, "flows", "h0", "h1", "64", "1000")
-        counters = read_link_counters(handle.state)
+        counters = read_counters(handle.state).links
     # Room for 19, and one leaves every 42 ms.
     assert 19 <= arrived < 64
     assert counters["h1-s0"].rx_packets == arrived
@@ -130,7 +130,7 @@ async def test_who_asks_is_told_that_the_switches_have_ended() -> None:
 
 def _ask_until_refused(lab: LabState) -> None:
     # The kernel takes a moment to end it.
-    wait_until(lambda: not read_link_counters(lab), "a refusal")
+    wait_until(lambda: not read_counters(lab).links, "a refusal")
 
 
 @pytest.mark.asyncio

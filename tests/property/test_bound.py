@@ -13,9 +13,8 @@ from chakram.collectives.groups import world_group
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.controller.predictions import alone_times, bounds
 from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import LinkKind, single_switch
 from chakram.fabric.tiers import (
-    LinkKind,
     forwarding_nodes,
     fully_connected_pairs,
     torus_pairs,
@@ -27,6 +26,7 @@ from chakram.predict.network_model import FabricModel
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Switching
+from tests.leaf_spines import clos
 from tests.made_plans import collective, make_plan, matrix_splits, program
 
 RATES = st.sampled_from([None, 10**9, 400 * 10**9, 999_999_937])

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from chakram.errors import RunFailed
-from chakram.fabric.shapes import clos
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
 from chakram.plan.queue_pairs import QueuePairLayout
@@ -19,6 +18,7 @@ from chakram.program.operations import RankProgram
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
 from tests.explained import assert_exact, simulated_run
+from tests.leaf_spines import clos
 from tests.made_jobs import jobs
 from tests.made_plans import make_plan
 

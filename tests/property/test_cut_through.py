@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.shapes import clos
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
@@ -20,6 +19,7 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.pause_frames import ETHERTYPE_PAUSE
 from chakram.switch.profiles import Profile, Switching
 from tests.bound_check import check_bounds
+from tests.leaf_spines import clos
 from tests.made_plans import flow_rows, make_plan, program
 from tests.property.model_check import check_model
 from tests.property.test_bound import operations

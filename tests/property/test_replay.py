@@ -8,13 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.program.operations import RankProgram
+from tests.leaf_spines import clos
 from tests.made_jobs import jobs
 from tests.made_plans import flow_rows, iteration_rows, make_plan, share_rows
 from tests.property.replay_laws import assert_laws

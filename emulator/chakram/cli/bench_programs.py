@@ -122,7 +122,6 @@ def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
     if test in _WHOLE:
         size = count * element
         return BenchSize(
-            asked_bytes=asked,
             size_bytes=size,
             count=count,
             input_bytes=size,
@@ -136,7 +135,6 @@ def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
     input_bytes = share if gathers else share * nranks
     whole = nccl_size_bytes(op, input_bytes=input_bytes, nranks=nranks)
     return BenchSize(
-        asked_bytes=asked,
         size_bytes=share * (nranks - 1) if test == "hypercube_perf" else whole,
         count=count,
         input_bytes=input_bytes,
@@ -175,7 +173,6 @@ def uneven_size(asked: int, path: Path, nranks: int, element: int) -> BenchSize:
         )  # fmt: skip
     share = size // nranks // VECTOR_BYTES * VECTOR_BYTES
     return BenchSize(
-        asked_bytes=asked,
         size_bytes=size,
         count=share // element,
         input_bytes=size,

@@ -13,6 +13,7 @@ from chakram.cli.options import (
     Json,
     Wide,
     output_width,
+    print_columns,
     print_json,
     read_experiment,
 )
@@ -110,12 +111,12 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
 
 def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
     from chakram.observe.number_format import MISSING, percent_text, time_text
-    from chakram.observe.text_table import Column, fitted
+    from chakram.observe.text_table import Column
 
     most = max(len(each.label) for each in rows)
     if width is not None:
         most = min(most, max(_LEAST_LABEL, width - _NUMBERS_WIDTH))
-    heading, lines = fitted(
+    print_columns(
         [
             Column(heading="what".ljust(most)),
             Column(heading="A", unit="(us)"),
@@ -147,8 +148,6 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
         ],
         width=width,
     )
-    for line in (*(f"#{each[1:]}" for each in heading), *lines):
-        print(line.rstrip())
 
 
 def _shortened(text: str, most: int) -> str:
@@ -225,7 +224,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Say which settings of two runs or experiments differ."""
-    from chakram.observe.text_table import Column, fitted
+    from chakram.observe.text_table import Column
     from chakram.results.comparison import differing_settings, setting_text
 
     a, b = (_settings(path) for path in (first, second))
@@ -252,7 +251,8 @@ def diff(
     cells = [tuple(_shortened(cell, each) for cell in row) for row in rows]
     names = ("setting", "A", "B")
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
-    heading, lines = fitted(
+    print(f"# A  {first}\n# B  {second}")
+    print_columns(
         [
             Column(heading=name.ljust(size))
             for name, size in zip(names, widths, strict=True)
@@ -263,9 +263,6 @@ def diff(
         ],
         width=width,
     )
-    print(f"# A  {first}\n# B  {second}")
-    for line in (*(f"#{line[1:]}" for line in heading), *lines):
-        print(line.rstrip())
 
 
 def _section(key: str) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.config.experiment import Experiment
+    from chakram.observe.text_table import Column
 
 __all__ = [
     "DOCUMENTS",
@@ -28,6 +29,7 @@ __all__ = [
     "json_text",
     "output_width",
     "overrides_of",
+    "print_columns",
     "print_json",
     "read_experiment",
 ]
@@ -127,45 +129,59 @@ def output_width(*, wide: bool) -> int | None:
     return None if wide else shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
-DOCUMENTS = {
-    "algorithm": 1,
-    "algorithms": 1,
-    "astra-collective": 1,
-    "bench": 1,
-    "certificates": 1,
-    "comparison": 1,
-    "dcqcn": 1,
-    "diff": 1,
-    "doctor": 1,
-    "experiment-written": 1,
-    "experiments": 1,
-    "exported": 1,
-    "fabric": 1,
-    "fabric-section": 1,
-    "gate": 1,
-    "interference": 1,
-    "lab": 1,
-    "labs": 1,
-    "labs-ended": 1,
-    "plan": 1,
-    "ports": 1,
-    "preflight": 1,
-    "queue-pairs": 1,
-    "report": 1,
-    "run": 1,
-    "runs": 1,
-    "timeline": 1,
-    "sweep": 1,
-    "sweep-cells": 1,
-    "trace": 1,
-    "trace-cut": 1,
-    "trace-lint": 1,
-    "trace-messages": 1,
-    "trace-synth": 1,
-    "trace-written": 1,
-    "validation": 1,
-    "why": 1,
-}
+def print_columns(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None
+) -> None:
+    """Print a table as ``fitted`` makes it; lines of its heading begin with ``#``."""
+    from chakram.observe.text_table import fitted
+
+    heading, lines = fitted(columns, rows, width=width)
+    for line in (*(f"#{each[1:]}" for each in heading), *lines):
+        print(line.rstrip())
+
+
+DOCUMENTS = dict.fromkeys(
+    (
+        "algorithm",
+        "algorithms",
+        "astra-collective",
+        "bench",
+        "certificates",
+        "comparison",
+        "dcqcn",
+        "diff",
+        "doctor",
+        "experiment-written",
+        "experiments",
+        "exported",
+        "fabric",
+        "fabric-section",
+        "gate",
+        "interference",
+        "lab",
+        "labs",
+        "labs-ended",
+        "plan",
+        "ports",
+        "preflight",
+        "queue-pairs",
+        "report",
+        "run",
+        "runs",
+        "timeline",
+        "sweep",
+        "sweep-cells",
+        "trace",
+        "trace-cut",
+        "trace-lint",
+        "trace-messages",
+        "trace-synth",
+        "trace-written",
+        "validation",
+        "why",
+    ),
+    1,
+)
 """What ``--json`` prints, each with its version: it grows when a key goes or changes
 its meaning, not when one is added.  docs/reference/command-line.md describes them."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.options import Json, Wide, output_width, print_json
+from chakram.cli.options import Json, Wide, output_width, print_columns, print_json
 from chakram.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _print(
 ) -> None:
     from chakram.config.suite import text
     from chakram.observe.number_format import MISSING, percent_text, time_text
-    from chakram.observe.text_table import Column, fitted
+    from chakram.observe.text_table import Column
 
     if not results:
         print("# no cell has a result")
@@ -215,9 +215,7 @@ def _print(
                 percent_text(each.generator_bound_share),
             ]
         )
-    heading, lines = fitted(columns, cells, width=width)
-    for line in (*(f"#{each[1:]}" for each in heading), *lines):
-        print(line.rstrip())
+    print_columns(columns, cells, width=width)
     if any(each.difference is not None for each in results):
         print(
             "# change: of the iteration, from its baseline; in brackets: no "

@@ -31,7 +31,6 @@ __all__ = [
     "disturb_links",
     "link_samples",
     "read_counters",
-    "read_link_counters",
     "sample_links",
 ]
 
@@ -136,12 +135,3 @@ def link_samples(lab: LabState) -> array[int]:
         if not more:
             return rows
         rows.extend(more)
-
-
-def read_link_counters(lab: LabState) -> Mapping[str, LinkCounters]:
-    """Return the counters of every link of a lab, by the link's name.
-
-    Raises:
-        FabricError: If the lab's holder does not answer.
-    """
-    return read_counters(lab).links

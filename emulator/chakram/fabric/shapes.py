@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
@@ -15,16 +16,39 @@ from chakram.fabric.topology import (
 from chakram.fabric.topology_check import check_link
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "LinkKind",
     "checked",
-    "clos",
+    "host_links",
     "host_names",
     "require_positive",
     "single_switch",
     "switch_names",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkKind:
+    """What links of one kind have in common; see ``Link``."""
+
+    rate_bps: int | None = None
+    delay_ns: int = 0
+    queue_bytes: int | None = None
+    ecn: EcnThresholds | None = None
+
+    def link(self, a: PortRef, b: PortRef, name: str) -> Link:
+        """Return a link of this kind."""
+        return Link(
+            a=a,
+            b=b,
+            rate_bps=self.rate_bps,
+            delay_ns=self.delay_ns,
+            queue_bytes=self.queue_bytes,
+            ecn=self.ecn,
+            name=name,
+        )
 
 
 def single_switch(
@@ -50,92 +74,17 @@ def single_switch(
         FabricError: If there is no host, not as many as names, or a link's values are
             impossible.
     """
-    require_positive("nhosts", nhosts)
+    require_positive(nhosts=nhosts)
     hosts = host_names(nhosts, names)
     (switch,) = switch_names(["s0"], hosts)
-    return checked(
-        Topology(
-            hosts=hosts,
-            switches=(switch,),
-            links=tuple(
-                _host_link(
-                    host,
-                    number,
-                    switch,
-                    host_rate_bps,
-                    host_delay_ns,
-                    host_queue_bytes,
-                    host_ecn,
-                )
-                for number, host in enumerate(hosts)
-            ),
-        )
+    kind = LinkKind(
+        rate_bps=host_rate_bps,
+        delay_ns=host_delay_ns,
+        queue_bytes=host_queue_bytes,
+        ecn=host_ecn,
     )
-
-
-def clos(
-    leaves: int,
-    spines: int,
-    hosts_per_leaf: int,
-    host_rate_bps: int | None,
-    uplink_rate_bps: int | None,
-    *,
-    host_delay_ns: int = 0,
-    uplink_delay_ns: int = 0,
-    host_queue_bytes: int | None = None,
-    uplink_queue_bytes: int | None = None,
-    host_ecn: EcnThresholds | None = None,
-    uplink_ecn: EcnThresholds | None = None,
-    names: Sequence[str] | None = None,
-) -> Topology:
-    """Return a two-tier leaf-spine fabric: every leaf has one link to every spine.
-
-    Hosts are numbered leaf by leaf: ``h0`` ... on ``leaf0``, the next
-    *hosts_per_leaf* on ``leaf1``. *names* are what they are called instead; no two
-    alike.
-
-    Raises:
-        FabricError: If a count is not positive, there are not as many hosts as names,
-            or a link's values are impossible.
-    """
-    require_positive("leaves", leaves)
-    require_positive("spines", spines)
-    require_positive("hosts_per_leaf", hosts_per_leaf)
-    hosts = host_names(leaves * hosts_per_leaf, names)
-    leaf_names = switch_names([f"leaf{number}" for number in range(leaves)], hosts)
-    spine_names = switch_names([f"spine{number}" for number in range(spines)], hosts)
-    host_links = [
-        _host_link(
-            host,
-            number,
-            leaf_names[number // hosts_per_leaf],
-            host_rate_bps,
-            host_delay_ns,
-            host_queue_bytes,
-            host_ecn,
-        )
-        for number, host in enumerate(hosts)
-    ]
-    uplinks = [
-        Link(
-            a=PortRef(node=leaf_name, port=f"up{spine}"),
-            b=PortRef(node=spine_name, port=f"down{leaf}"),
-            rate_bps=uplink_rate_bps,
-            delay_ns=uplink_delay_ns,
-            queue_bytes=uplink_queue_bytes,
-            ecn=uplink_ecn,
-            name=f"{leaf_name}-{spine_name}",
-        )
-        for leaf, leaf_name in enumerate(leaf_names)
-        for spine, spine_name in enumerate(spine_names)
-    ]
-    return checked(
-        Topology(
-            hosts=hosts,
-            switches=(*leaf_names, *spine_names),
-            links=(*host_links, *uplinks),
-        )
-    )
+    links = tuple(host_links(hosts, [switch] * nhosts, kind))
+    return checked(Topology(hosts=hosts, switches=(switch,), links=links))
 
 
 def host_names(nhosts: int, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -159,32 +108,25 @@ def switch_names(names: list[str], hosts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _host_link(
-    host: str,
-    number: int,
-    switch: str,
-    rate_bps: int | None,
-    delay_ns: int,
-    queue_bytes: int | None,
-    ecn: EcnThresholds | None,
-) -> Link:
-    return Link(
-        a=PortRef(node=host, port=HOST_INTERFACE),
-        b=PortRef(node=switch, port=f"h{number}"),
-        rate_bps=rate_bps,
-        delay_ns=delay_ns,
-        queue_bytes=queue_bytes,
-        ecn=ecn,
-        name=f"{host}-{switch}",
-    )
-
-
-def require_positive(name: str, value: int) -> None:
-    """Refuse a count that is not positive."""
-    if value <= 0:
-        raise FabricError(
-            "topology", f"{name} is {value}", "a fabric has at least one of each"
+def host_links(
+    hosts: Sequence[str], switches: Sequence[str], kind: LinkKind
+) -> Iterator[Link]:
+    """Yield the links of hosts, each to its switch."""
+    for number, (host, switch) in enumerate(zip(hosts, switches, strict=True)):
+        yield kind.link(
+            PortRef(node=host, port=HOST_INTERFACE),
+            PortRef(node=switch, port=f"h{number}"),
+            f"{host}-{switch}",
         )
+
+
+def require_positive(**counts: int) -> None:
+    """Refuse counts that are not positive, by their names."""
+    for name, value in counts.items():
+        if value <= 0:
+            raise FabricError(
+                "topology", f"{name} is {value}", "a fabric has at least one of each"
+            )
 
 
 def checked(topology: Topology) -> Topology:

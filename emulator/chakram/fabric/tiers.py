@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
 from typing import TYPE_CHECKING
 
 from chakram.fabric.shapes import (
+    LinkKind,
     checked,
+    host_links,
     host_names,
     require_positive,
     switch_names,
 )
-from chakram.fabric.topology import (
-    HOST_INTERFACE,
-    EcnThresholds,
-    Link,
-    PortRef,
-    Topology,
-)
+from chakram.fabric.topology import Link, PortRef, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
-    "LinkKind",
     "fat_tree",
     "forwarding_nodes",
     "fully_connected_pairs",
@@ -33,28 +27,6 @@ __all__ = [
     "rails",
     "torus_pairs",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkKind:
-    """What links of one kind have in common; see ``Link``."""
-
-    rate_bps: int | None = None
-    delay_ns: int = 0
-    queue_bytes: int | None = None
-    ecn: EcnThresholds | None = None
-
-    def link(self, a: PortRef, b: PortRef, name: str) -> Link:
-        """Return a link of this kind."""
-        return Link(
-            a=a,
-            b=b,
-            rate_bps=self.rate_bps,
-            delay_ns=self.delay_ns,
-            queue_bytes=self.queue_bytes,
-            ecn=self.ecn,
-            name=name,
-        )
 
 
 def leaf_spine(
@@ -76,13 +48,9 @@ def leaf_spine(
         FabricError: If a count is not positive, there are not as many hosts as names,
             or a link's values are impossible.
     """
-    for name, value in (
-        ("leaves", leaves),
-        ("spines", spines),
-        ("hosts_per_leaf", hosts_per_leaf),
-        ("uplinks", uplinks),
-    ):
-        require_positive(name, value)
+    require_positive(
+        leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, uplinks=uplinks
+    )
     hosts = host_names(leaves * hosts_per_leaf, names)
     leaf_names = switch_names([f"leaf{number}" for number in range(leaves)], hosts)
     spine_names = switch_names([f"spine{number}" for number in range(spines)], hosts)
@@ -91,7 +59,7 @@ def leaf_spine(
             hosts=hosts,
             switches=(*leaf_names, *spine_names),
             links=(
-                *_host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host),
+                *host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host),
                 *_dealt_links(leaf_names, spine_names, uplinks, uplink),
             ),
         )
@@ -120,14 +88,13 @@ def fat_tree(
     Raises:
         FabricError: As ``leaf_spine``.
     """
-    for name, value in (
-        ("pods", pods),
-        ("leaves", leaves),
-        ("spines", spines),
-        ("cores", cores),
-        ("hosts_per_leaf", hosts_per_leaf),
-    ):
-        require_positive(name, value)
+    require_positive(
+        pods=pods,
+        leaves=leaves,
+        spines=spines,
+        cores=cores,
+        hosts_per_leaf=hosts_per_leaf,
+    )
     hosts = host_names(pods * leaves * hosts_per_leaf, names)
 
     def of_pods(what: str, count: int) -> tuple[str, ...]:
@@ -136,7 +103,7 @@ def fat_tree(
 
     leaf_names, spine_names = of_pods("leaf", leaves), of_pods("spine", spines)
     core_names = switch_names([f"core{n}" for n in range(spines * cores)], hosts)
-    links = list(_host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host))
+    links = list(host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host))
     for pod in range(pods):
         links += _dealt_links(
             leaf_names[pod * leaves : (pod + 1) * leaves],
@@ -178,13 +145,7 @@ def rails(
     Raises:
         FabricError: As ``leaf_spine``.
     """
-    for name, value in (
-        ("servers", servers),
-        ("ports", ports),
-        ("spines", spines),
-        ("uplinks", uplinks),
-    ):
-        require_positive(name, value)
+    require_positive(servers=servers, ports=ports, spines=spines, uplinks=uplinks)
     hosts = host_names(servers * ports, names)
     rail_names = switch_names([f"rail{number}" for number in range(ports)], hosts)
     spine_names = switch_names([f"spine{number}" for number in range(spines)], hosts)
@@ -193,7 +154,7 @@ def rails(
             hosts=hosts,
             switches=(*rail_names, *spine_names),
             links=(
-                *_host_links(hosts, rail_names * servers, host),
+                *host_links(hosts, rail_names * servers, host),
                 *_dealt_links(rail_names, spine_names, uplinks, uplink),
             ),
         )
@@ -222,7 +183,7 @@ def forwarding_nodes(
     Raises:
         FabricError: As ``leaf_spine``.
     """
-    require_positive("nodes", nodes)
+    require_positive(nodes=nodes)
     hosts = host_names(nodes, names)
     switches = switch_names([f"n{number}" for number in range(nodes)], hosts)
     return checked(
@@ -230,7 +191,7 @@ def forwarding_nodes(
             hosts=hosts,
             switches=switches,
             links=(
-                *_host_links(hosts, switches, host),
+                *host_links(hosts, switches, host),
                 *(
                     between.link(
                         PortRef(node=switches[a], port=f"to{b}"),
@@ -273,17 +234,6 @@ def _ordered(a: int, b: int) -> tuple[int, int]:
 
 def _repeated(names: Sequence[str], times: int) -> list[str]:
     return [name for name in names for _ in range(times)]
-
-
-def _host_links(
-    hosts: Sequence[str], switches: Sequence[str], kind: LinkKind
-) -> Iterator[Link]:
-    for number, (host, switch) in enumerate(zip(hosts, switches, strict=True)):
-        yield kind.link(
-            PortRef(node=host, port=HOST_INTERFACE),
-            PortRef(node=switch, port=f"h{number}"),
-            f"{host}-{switch}",
-        )
 
 
 def _dealt_links(

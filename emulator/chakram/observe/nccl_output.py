@@ -75,14 +75,12 @@ class BenchSize:
     """A row that was asked for.
 
     Attributes:
-        asked_bytes: What ``-b``, ``-f`` and so on come to.
         size_bytes: S, after rounding down to whole elements of all ranks.
         count: Elements, as nccl-tests counts them.
         input_bytes: What one rank contributes; 0: nothing is run.
         record_bytes: S of the collectives that are run for it.
     """
 
-    asked_bytes: int
     size_bytes: int
     count: int
     input_bytes: int
@@ -615,7 +613,6 @@ def documents_of(
     for (op, job, algorithm, nranks), by_size in sorted(found.items()):
         sizes = [
             BenchSize(
-                asked_bytes=size,
                 size_bytes=size,
                 count=size // nranks if op in DIVIDED else size,
                 input_bytes=of_size[0].identity.input_bytes,

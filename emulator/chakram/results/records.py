@@ -50,7 +50,7 @@ class FlowRow(NamedTuple):
     cause_kind: int  # a CAUSE_* number
     cause_rank: int  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
     cause_number: int  # CAUSE_MESSAGE: its number; CAUSE_OPERATION: the operation
-    number: int = UNKNOWN  # of the message: see ``message_number``
+    number: int = UNKNOWN  # of the message: channel << 32 | immediate data
     departed_ns: int = UNKNOWN  # what follows: see ``chakram.roce.events.MessageParts``
     received_ns: int = UNKNOWN
     own_port_ns: int = UNKNOWN
@@ -69,11 +69,6 @@ class FlowRow(NamedTuple):
 
 
 FLOW_FIELDS = FlowRow._fields
-
-
-def message_number(channel: int, immediate: int) -> int:
-    """Return what a message is called among those of a collective between two ranks."""
-    return channel << 32 | immediate
 
 
 class ShareRow(NamedTuple):
@@ -113,7 +108,7 @@ class ArrivalRow(NamedTuple):
     rank: int  # number of the receiving rank in the plan
     operation: int  # index in its program
     peer: int  # number of the sending rank in the plan
-    number: int  # of the message: see ``message_number``
+    number: int  # of the message, as that of a flow
     received_ns: int
 
 

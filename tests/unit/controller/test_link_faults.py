@@ -18,7 +18,6 @@ from chakram.controller.link_faults import (
     simulated_with,
 )
 from chakram.errors import ConfigError
-from chakram.fabric.shapes import clos
 from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
@@ -26,6 +25,7 @@ from chakram.predict.simulator.switch_fabric import port_names
 from chakram.results.records import LINK_SAMPLE_FIELDS
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
+from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,
     flow_rows,

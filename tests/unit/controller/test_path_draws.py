@@ -5,10 +5,11 @@ from __future__ import annotations
 from chakram.collectives.groups import world_group
 from chakram.controller.predictions import DRAWS, medians, path_draws, simulate_draws
 from chakram.fabric.kinds.loopback import LoopbackFabric
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.results.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, KernelPaths
 from chakram.switch.profiles import Switching
+from tests.leaf_spines import clos
 from tests.made_plans import collective, make_plan, program
 
 FABRIC = LoopbackFabric.model_validate({"kind": "loopback"})

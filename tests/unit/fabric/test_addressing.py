@@ -19,7 +19,8 @@ from chakram.fabric.addressing import (
     room_for_switches,
     switch_mac,
 )
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
+from tests.leaf_spines import clos
 
 GBIT = 10**9
 

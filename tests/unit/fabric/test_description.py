@@ -19,8 +19,9 @@ from chakram.fabric.description import (
     encode_spec,
     encode_state,
 )
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
+from tests.leaf_spines import clos
 
 SPEC = LabSpec(
     name="lab-1",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chakram.fabric.drawing import laid_out, terminal_lines
-from chakram.fabric.shapes import clos, single_switch
-from chakram.fabric.tiers import LinkKind, fat_tree
+from chakram.fabric.shapes import LinkKind, single_switch
+from chakram.fabric.tiers import fat_tree
 from chakram.fabric.topology import Topology
+from tests.leaf_spines import clos
 
 MBIT = 10**6
 LINKS = LinkKind(rate_bps=MBIT)

@@ -11,7 +11,8 @@ import yaml
 from chakram.errors import ConfigError
 from chakram.fabric.infragraph import graph_section, read_infragraph, to_infragraph
 from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
-from chakram.fabric.tiers import LinkKind, fat_tree, leaf_spine, rails
+from chakram.fabric.shapes import LinkKind
+from chakram.fabric.tiers import fat_tree, leaf_spine, rails
 from chakram.fabric.topology import Topology
 
 HOST = LinkKind(rate_bps=100 * 10**9, delay_ns=500)

@@ -12,9 +12,10 @@ from chakram.fabric.kinds.links import DEFAULT_QUEUE_BYTES
 from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.kinds.namespaces import NamespaceFabric
 from chakram.fabric.kinds.shape import SingleSwitchShape, TopologySettings
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
+from tests.leaf_spines import clos
 
 
 def test_single_switch() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds
 from chakram.predict.simulator.events import NO_EVENT
 from chakram.switch.ecmp import Flow, KernelPaths
@@ -14,6 +14,7 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.pause_frames import pause_frame, paused_classes
 from chakram.switch.profiles import Profile
 from chakram.switch.settings import WatchdogSettings
+from tests.leaf_spines import clos
 from tests.unit.fabric.live_frames import (
     ON_WIRE_NS,
     RATE,

@@ -6,8 +6,9 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Link, PortRef, Topology
+from tests.leaf_spines import clos
 
 
 def test_a_leaf_spine_fabric() -> None:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Link, Topology
 from chakram.fabric.topology_check import check_topology
+from tests.leaf_spines import clos
 from tests.unit.fabric.links import GBIT, names, port
 
 

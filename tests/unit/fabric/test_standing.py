@@ -14,7 +14,7 @@ import pytest
 from chakram.errors import FabricError
 from chakram.fabric.description import HostState, LabState
 from chakram.fabric.lab import LabStatus
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.standing import check_lab, claimed, lab_differences
 from chakram.fabric.state import (
     CONTROLLER,
@@ -25,6 +25,7 @@ from chakram.fabric.state import (
 )
 from chakram.fabric.topology import EcnThresholds, Topology
 from chakram.switch.profiles import Profile
+from tests.leaf_spines import clos
 
 GBIT = 10**9
 STAR = single_switch(4, GBIT, host_queue_bytes=1 << 20)

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from chakram.errors import FabricError
+from chakram.fabric.shapes import LinkKind
 from chakram.fabric.tiers import (
-    LinkKind,
     fat_tree,
     forwarding_nodes,
     fully_connected_pairs,

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.fabric.topology_check import check_topology
+from tests.leaf_spines import clos
 from tests.unit.fabric.links import GBIT, link, names, port
 
 

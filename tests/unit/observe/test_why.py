@@ -13,7 +13,7 @@ import pytest
 
 from chakram.collectives.groups import world_group
 from chakram.errors import InputError
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds
 from chakram.observe.why import IterationRecords, iterations_of, paths_of, why_of
 from chakram.plan.faults import FaultAction, PacketFault
@@ -24,6 +24,7 @@ from chakram.predict.simulator.switch_fabric import port_names
 from chakram.switch.faults import LinkFault
 from chakram.switch.profiles import Profile, Switching
 from tests.explained import assert_exact, simulated_run
+from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, receive, send
 from tests.unit.predict.simulator.test_marking import dcqcn
 

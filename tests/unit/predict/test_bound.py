@@ -9,10 +9,11 @@ import pytest
 from chakram.collectives.algorithms import AUTO, algorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import ScheduleBounds, bound_ns
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.network_model import FabricModel
+from tests.leaf_spines import clos
 
 GBPS = 10**9
 DELAY_NS = 1_000

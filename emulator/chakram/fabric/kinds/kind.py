@@ -58,6 +58,7 @@ __all__ = [
     "WorldRequest",
     "check_mtu",
     "rate_text",
+    "used_in",
 ]
 
 ROCE_UDP_PORT = 4791
@@ -84,6 +85,11 @@ Addressing = Literal["ipv4", "ipv6"]
 KeyUse = dict[tuple[str, str], tuple[str, ...]]
 """By section and key the worlds in which it does something: runs on a kind of fabric,
 or ``SIMULATE``; an empty key stands for all others of the section."""
+
+
+def used_in(worlds: tuple[str, ...], *sections: str) -> KeyUse:
+    """Return that all keys of some sections do something in these worlds alone."""
+    return {(section, ""): worlds for section in sections}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from chakram.fabric.tiers import LinkKind
+from chakram.fabric.shapes import LinkKind
 from chakram.fabric.topology import EcnThresholds
 from chakram.settings.quantities import (
     Model,

@@ -24,6 +24,7 @@ from chakram.fabric.kinds.kind import (
     World,
     WorldRequest,
     rate_text,
+    used_in,
 )
 from chakram.fabric.kinds.links import LinksSettings
 from chakram.fabric.kinds.shape import TopologySettings
@@ -56,27 +57,29 @@ class NamespaceFabric(LocalFabric):
         ("Experiment", "lab"): _RUN,
         ("NamespaceFabric", "switch"): _RUN,
         ("NamespaceFabric", "capture"): _RUN,
-        ("TopologySettings", ""): (SIMULATE, *_RUN),
-        ("SingleSwitchShape", ""): (SIMULATE, *_RUN),
-        ("ClosShape", ""): (SIMULATE, *_RUN),
-        ("FatTreeShape", ""): (SIMULATE, *_RUN),
-        ("RailShape", ""): (SIMULATE, *_RUN),
-        ("GraphShape", ""): (SIMULATE, *_RUN),
-        ("GraphLink", ""): (SIMULATE, *_RUN),
-        ("RingShape", ""): (SIMULATE,),
-        ("TorusShape", ""): (SIMULATE,),
-        ("FullyConnectedShape", ""): (SIMULATE,),
+        **used_in(
+            (SIMULATE, *_RUN),
+            "TopologySettings",
+            "SingleSwitchShape",
+            "ClosShape",
+            "FatTreeShape",
+            "RailShape",
+            "GraphShape",
+            "GraphLink",
+            "SwitchesSettings",
+            "Watchdog",
+            "LinkFaultSettings",
+            "LinksSettings",
+            "LinkSettings",
+            "EcnSettings",
+        ),
+        **used_in(
+            (SIMULATE,), "RingShape", "TorusShape", "FullyConnectedShape", "Moment"
+        ),
         ("NamespaceFabric", "switches"): (SIMULATE, *_RUN),
-        ("SwitchesSettings", ""): (SIMULATE, *_RUN),
-        ("Watchdog", ""): (SIMULATE, *_RUN),
         ("Faults", "links"): (SIMULATE, *_RUN),
-        ("LinkFaultSettings", ""): (SIMULATE, *_RUN),
-        ("Moment", ""): (SIMULATE,),
         ("Moment", "iteration"): (SIMULATE, *_RUN),
         ("Moment", "job"): (SIMULATE, *_RUN),
-        ("LinksSettings", ""): (SIMULATE, *_RUN),
-        ("LinkSettings", ""): (SIMULATE, *_RUN),
-        ("EcnSettings", ""): (SIMULATE, *_RUN),
     }
 
     kind: Literal["namespaces"]

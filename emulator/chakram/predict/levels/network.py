@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from chakram.errors import FabricError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from chakram.fabric.topology import Topology
 
@@ -22,10 +22,7 @@ __all__ = [
     "Attachment",
     "LevelLink",
     "LevelNetwork",
-    "fully_connected",
     "network_of",
-    "ring",
-    "star",
 ]
 
 
@@ -202,66 +199,3 @@ def network_of(topology: Topology) -> tuple[LevelNetwork, Mapping[str, int]]:
         leaving=tuple(map(tuple, leaving)),
     )
     return network, {host: number for number, host in enumerate(topology.hosts)}
-
-
-def star(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
-    """Return hosts on one switch, with an up and a down link each."""
-    links = [
-        LevelLink(name=f"h{host}", rate_bps=rate_bps, delay_ns=delay_ns, to=0)
-        for host in range(hosts)
-    ]
-    links += [
-        LevelLink(name=f"sw:h{host}", rate_bps=rate_bps, delay_ns=delay_ns)
-        for host in range(hosts)
-    ]
-    return LevelNetwork(
-        hosts=tuple(
-            Attachment(router=0, up=host, down=hosts + host) for host in range(hosts)
-        ),
-        routers=1,
-        links=tuple(links),
-        leaving=((),),
-    )
-
-
-def ring(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
-    """Return hosts that are joined to their two neighbours and pass on.
-
-    The links upwards come first: of two ways of one length they are taken.
-    """
-    neighbours = [
-        ((host + 1) % hosts, (host - 1) % hosts)
-        if hosts > 2
-        else tuple({(host + 1) % hosts} - {host})
-        for host in range(hosts)
-    ]
-    return _of_neighbours(neighbours, rate_bps=rate_bps, delay_ns=delay_ns)
-
-
-def fully_connected(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
-    """Return hosts of which every two are joined by a link of their own."""
-    neighbours = [
-        tuple(peer for peer in range(hosts) if peer != host) for host in range(hosts)
-    ]
-    return _of_neighbours(neighbours, rate_bps=rate_bps, delay_ns=delay_ns)
-
-
-def _of_neighbours(
-    neighbours: Sequence[Sequence[int]], *, rate_bps: int | None, delay_ns: int
-) -> LevelNetwork:
-    links: list[LevelLink] = []
-    leaving: list[tuple[int, ...]] = []
-    for host, peers in enumerate(neighbours):
-        leaving.append(tuple(range(len(links), len(links) + len(peers))))
-        links += [
-            LevelLink(
-                name=f"h{host}:h{peer}", rate_bps=rate_bps, delay_ns=delay_ns, to=peer
-            )
-            for peer in peers
-        ]
-    return LevelNetwork(
-        hosts=tuple(Attachment(router=host) for host in range(len(neighbours))),
-        routers=len(neighbours),
-        links=tuple(links),
-        leaving=tuple(leaving),
-    )

@@ -6,7 +6,7 @@ import pytest
 
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan, RunSettings
 from chakram.predict.simulator.bursts import (
@@ -18,6 +18,7 @@ from chakram.predict.simulator.bursts import (
     program_traffic,
 )
 from chakram.predict.simulator.job import simulate_plan
+from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,
     flow_rows,

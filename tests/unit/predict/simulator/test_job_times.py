@@ -8,11 +8,12 @@ from chakram.collectives.algorithms import algorithm
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.controller.predictions import bounds, flow_bound
 from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import wire_bytes
 from chakram.predict.bound import bound_ns
+from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,
     flow_rows,

@@ -10,7 +10,7 @@ import pytest
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.controller.reporting import simulated_banners
-from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.plan.plan import Plan
 from chakram.plan.queue_pairs import ClassRule, QueuePairLayout
@@ -19,6 +19,7 @@ from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, ProfileName, Switching
 from chakram.switch.settings import Balancing
+from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,
     flow_rows,
