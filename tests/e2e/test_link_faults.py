@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import median
+from collections import defaultdict
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,7 @@ def usual_bps(results: RunResults, src: int) -> float:
 def test_links_fail_in_a_run_as_in_its_simulation(tmp_path: Path) -> None:
     faults = [
         # Nobody tells the other leaf, which goes on sending to that spine.
-        {"kind": "down", "link": "leaf0-spine1", "for": "400ms"},
+        {"kind": "down", "link": "leaf0-spine1", "for": "200ms"},
         {
             "kind": "loss",
             "link": "h3-leaf1",
@@ -44,7 +45,7 @@ def test_links_fail_in_a_run_as_in_its_simulation(tmp_path: Path) -> None:
             "probability": 0.15,
             "when": {"iteration": 1},
         },
-        {"kind": "degrade", "link": "h1-leaf0", "direction": "up", "rate": "50Mbit"},
+        {"kind": "degrade", "link": "h1-leaf0", "direction": "up", "rate": "100Mbit"},
     ]
     experiment = write_experiment(
         tmp_path,
@@ -52,12 +53,14 @@ def test_links_fail_in_a_run_as_in_its_simulation(tmp_path: Path) -> None:
         {
             "kind": "namespaces",
             "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
-            "links": {"host": {"rate": "200Mbit"}, "uplink": {"rate": "200Mbit"}},
+            "links": {"host": {"rate": "400Mbit"}, "uplink": {"rate": "400Mbit"}},
+            "dilation": 2,
         },
         iterations={"warmup": 0, "measured": 3},
-        transport={"congestion_control": "fixed_rate", "local_ack_timeout": 15},
+        transport={"congestion_control": "fixed_rate", "local_ack_timeout": 14},
         faults={"links": faults},
         agents={"shards": 1},
+        predict=["simulate"],
         seed=5,
     )
     (tmp_path / "simulated").mkdir()
@@ -68,6 +71,12 @@ def test_links_fail_in_a_run_as_in_its_simulation(tmp_path: Path) -> None:
     simulated = completed(copy, "--runs", copy.parent / "runs", verb="simulate").results
 
     check_complete(ran, ranks=4, iterations=3)
+    # The prediction beside the run is the simulation, faults and all.
+    times = defaultdict(list)
+    for record in simulated.collectives():
+        times[record.identity.key].append(record.duration_ns)
+    means = {key: round(fmean(own)) for key, own in times.items()}
+    assert ran.predictions() == {"simulate": means}
     assert lossy(ran) == lossy(simulated)
     assert ("h3-leaf1", "down") in lossy(ran)
     assert {link for link, _ in lossy(ran)} == {"leaf0-spine1", "h3-leaf1"}

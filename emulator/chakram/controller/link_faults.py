@@ -146,14 +146,23 @@ def simulated_with(
     settings: Sequence[LinkFaultSettings],
     plan: Plan,
     simulate: Simulate,
+    *,
+    may_never_begin: bool = False,
 ) -> SimulationResult:
     """Simulate a plan whose faults begin at times, or with what a job does.
 
     Until a fault begins, a simulation with it is the one without it: so a moment is
     looked up in that one, the earliest of several first.
 
+    Args:
+        faults: Told when each begins.
+        settings: Theirs.
+        plan: What is simulated.
+        simulate: Simulates it with what is known to happen.
+        may_never_begin: Whether there may be no such moment, as in a run.
+
     Raises:
-        ConfigError: If there is no such moment.
+        ConfigError: If there is none, and has to be.
         RunFailed: If the simulation does not end.
     """
     table = OperationTable(plan)
@@ -173,7 +182,7 @@ def simulated_with(
         if found:
             moment_ns, index = min(found)
             faults.times_ns[index] = moment_ns + 1
-        elif missing is not None:
+        elif missing is not None and not may_never_begin:
             raise ConfigError(
                 f"faults.links[{missing}].when",
                 "never comes: the run has no such "

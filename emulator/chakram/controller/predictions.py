@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import CollectiveOp
+from chakram.config.transport import Faults
+from chakram.controller.link_faults import LinkFaults, simulated_with
 from chakram.errors import RunFailed
 from chakram.fabric.model import fabric_model
 from chakram.plan.collective_alone import collective_alone
@@ -64,6 +66,7 @@ __all__ = [
     "path_draws",
     "simulate",
     "simulate_draws",
+    "simulate_run",
 ]
 
 FlowBound = Callable[[str, int, int, int], int]
@@ -398,23 +401,61 @@ def path_draws(
     ]
 
 
-def simulate_draws(
-    plan: Plan, topology: Topology, seed: int, draws: Sequence[Switching]
-) -> dict[str, dict[CollectiveKey, int]]:
-    """Do ``simulate`` for each of several draws of the paths.
+def simulate_run(
+    plan: Plan, topology: Topology, seed: int, switching: Switching, faults: Faults
+) -> dict[CollectiveKey, int]:
+    """Return the mean time of every collective in what a run does.
 
-    Returns:
-        By source: ``simulate``, or that with the number of the draw if there are more.
+    Without faults its iterations are alike, and one is simulated; with them, all are.
 
     Raises:
-        RunFailed: If a simulated job does not end.
+        RunFailed: If the simulated job does not end.
     """
-    if len(draws) == 1:
-        return {SIMULATE: simulate(plan, topology, seed, draws[0])}
-    return {
-        f"{SIMULATE}{DRAW}{number}": simulate(plan, topology, seed, switching)
-        for number, switching in enumerate(draws)
-    }
+    if faults == Faults():
+        return simulate(plan, topology, seed, switching)
+    result = simulated_with(
+        LinkFaults(faults.links, topology),
+        faults.links,
+        plan,
+        lambda happening: simulate_plan(
+            plan,
+            topology,
+            rng=random.Random(seed),
+            switching=switching,
+            faults=happening,
+        ),
+        may_never_begin=True,
+    )
+    return durations(plan, result, warmup=plan.agents[0].settings.warmup)
+
+
+def simulate_draws(
+    plan: Plan,
+    topology: Topology,
+    seed: int,
+    draws: Sequence[Switching],
+    faults: Faults,
+) -> tuple[dict[str, dict[CollectiveKey, int]], tuple[str, ...]]:
+    """Do ``simulate_run`` for each of several draws of the paths.
+
+    Returns:
+        By source: ``simulate``, or that with the number of the draw if there are more;
+        and what is to be said of it: with faults a run need not come to its end, and is
+        made all the same.
+
+    Raises:
+        RunFailed: If a simulated job without faults does not end.
+    """
+    name = f"{SIMULATE}{DRAW}{{}}" if len(draws) > 1 else SIMULATE
+    try:
+        return {
+            name.format(number): simulate_run(plan, topology, seed, switching, faults)
+            for number, switching in enumerate(draws)
+        }, ()
+    except RunFailed as error:
+        if faults == Faults():
+            raise
+        return {}, (f"nothing is predicted with these faults: {error}",)
 
 
 def medians(
@@ -432,12 +473,15 @@ def medians(
     }
 
 
-def durations(plan: Plan, result: SimulationResult) -> dict[CollectiveKey, int]:
-    """Return the mean duration of every collective over the iterations of a result."""
-    joiner = CollectiveJoiner(OperationTable(plan), warmup=0)
+def durations(
+    plan: Plan, result: SimulationResult, *, warmup: int = 0
+) -> dict[CollectiveKey, int]:
+    """Return the mean duration of every collective after so many iterations."""
+    joiner = CollectiveJoiner(OperationTable(plan), warmup=warmup)
     times: dict[CollectiveKey, list[int]] = {}
     for record in joiner.add(result.records):
-        times.setdefault(record.identity.key, []).append(record.duration_ns)
+        if record.measured:
+            times.setdefault(record.identity.key, []).append(record.duration_ns)
     return {key: round(sum(values) / len(values)) for key, values in times.items()}
 
 

@@ -326,9 +326,15 @@ class Run:
             hashes = path_draws(
                 self._experiment.fabric, world.topology, seed, known=world.ecmp
             )
-            self.reference.predictions = await apart(
-                simulate_draws, plan, world.topology, seed, hashes
+            self.reference.predictions, notes = await apart(
+                simulate_draws,
+                plan,
+                world.topology,
+                seed,
+                hashes,
+                self._experiment.faults,
             )
+            self.reference.notes += notes
         identities = OperationTable(plan).identities
         for source, times_ns in (
             ("bound", self.reference.bounds),

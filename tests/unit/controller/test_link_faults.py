@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,17 +14,21 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.config.experiment import parse_experiment
 from chakram.config.link_faults import LinkFaultSettings
+from chakram.config.transport import Faults
 from chakram.controller.link_faults import (
     LinkFaults,
     refuse_faults_of_runs,
     simulated_with,
 )
-from chakram.errors import ConfigError
+from chakram.controller.predictions import simulate_draws, simulate_run
+from chakram.errors import ConfigError, RunFailed
 from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
+from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import LINK_SAMPLE_FIELDS
+from chakram.results.resolve import OperationTable
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
 from tests.leaf_spines import clos
@@ -43,9 +49,10 @@ UPLINK = "leaf0-spine1"
 UPLINK_PORTS = {"leaf0:up1", "spine1:down0"}
 TO_H2 = str(TOPOLOGY.host_link("h2").b)
 BIN_NS = 20_000
+PATHS = DrawnPaths(seed=1)
 
 
-def job() -> Plan:
+def job(**transport: Any) -> Plan:
     world = world_group(len(TOPOLOGY.hosts))
     work = [
         collective("all_to_all", SIZE),
@@ -55,8 +62,11 @@ def job() -> Plan:
         [program(rank, world, work) for rank in world.ranks],
         TOPOLOGY,
         settings=RunSettings(warmup=0, measured=2),
-        transport=TransportPlan(
-            window_bytes=1 << 18, retransmit_timeout_ns=10**7, retry_limit=1000
+        transport=replace(
+            TransportPlan(
+                window_bytes=1 << 18, retransmit_timeout_ns=10**7, retry_limit=1000
+            ),
+            **transport,
         ),
     )
 
@@ -72,13 +82,30 @@ def simulated(
             plan,
             TOPOLOGY,
             rng=random.Random(1),
-            switching=Switching(ecmp=DrawnPaths(seed=1), profile=profile or Profile()),
+            switching=Switching(ecmp=PATHS, profile=profile or Profile()),
             faults=happening,
             sample_bin_ns=BIN_NS,
         )
 
     known = LinkFaults(settings, TOPOLOGY)
     return simulated_with(known, settings, plan, simulate), known
+
+
+def predicted(plan: Plan, *links: dict[str, Any]) -> list[int]:
+    """Return what is predicted of a run of the two collectives of a job."""
+    faults = Faults(links=tuple(LinkFaultSettings(**each) for each in links))
+    found = simulate_run(plan, TOPOLOGY, 1, Switching(ecmp=PATHS), faults)
+    return [times_ns for _, times_ns in sorted(found.items())]
+
+
+def taken(result: SimulationResult, *iterations: int) -> list[int]:
+    """Return how long the two took in a simulation, means of some iterations."""
+    joiner = CollectiveJoiner(OperationTable(job()), warmup=0)
+    times: dict[int, list[int]] = {}
+    for record in joiner.add(result.records):
+        if record.iteration in iterations:
+            times.setdefault(record.identity.key.k, []).append(record.duration_ns)
+    return [round(fmean(own)) for _, own in sorted(times.items())]
 
 
 def sent_in(result: SimulationResult, port: str, first_ns: int, last_ns: int) -> int:
@@ -238,6 +265,49 @@ def test_a_moment_that_never_comes_is_refused() -> None:
         simulated(fault | {"when": {"step": 99}})
     with pytest.raises(ConfigError, match="no such iteration"):
         simulated(fault | {"when": {"iteration": 7}})
+
+
+SLOW = {"kind": "degrade", "link": UPLINK, "rate": "1Gbit"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "iterations"),
+    [
+        (SLOW | {"when": {"iteration": 1}}, (0, 1)),
+        (SLOW | {"at": "700us", "for": "200us"}, (0, 1)),
+        (SLOW | {"when": {"iteration": 1}}, (1,)),
+        (SLOW | {"for": "300us"}, (1,)),
+    ],
+)
+def test_a_run_is_predicted_with_its_faults_when_they_happen(
+    usual: SimulationResult, fault: dict[str, Any], iterations: tuple[int, ...]
+) -> None:
+    plan = job()
+    warmup = 2 - len(iterations)
+    (agent,) = plan.agents
+    settings = replace(agent.settings, warmup=warmup, measured=len(iterations))
+    plan = replace(plan, agents=(replace(agent, settings=settings),))
+    simulation, _ = simulated(fault)
+    found = predicted(plan, fault)
+    assert found == taken(simulation, *iterations)
+    assert found != taken(usual, *iterations)
+
+
+def test_what_never_begins_in_a_run_is_not_predicted(usual: SimulationResult) -> None:
+    for never in ({"when": {"iteration": 7}}, {"at": "10s"}):
+        assert predicted(job(), SLOW | never) == taken(usual, 0, 1)
+
+
+def test_a_run_that_its_faults_end_is_made_without_a_prediction() -> None:
+    plan = job(retry_limit=2)
+    cut = {"kind": "down", "link": "h2-leaf1"}
+    faults = Faults(links=(LinkFaultSettings(**cut),))
+    draws = [Switching(ecmp=PATHS)]
+    found, (note,) = simulate_draws(plan, TOPOLOGY, 1, draws, faults)
+    assert found == {}
+    assert note.startswith("nothing is predicted with these faults: simulation: ")
+    with pytest.raises(RunFailed):
+        simulate_run(plan, TOPOLOGY, 1, draws[0], faults)
 
 
 def test_runs_refuse_what_only_simulations_know() -> None:

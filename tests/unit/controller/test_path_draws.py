@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chakram.collectives.groups import world_group
+from chakram.config.transport import Faults
 from chakram.controller.predictions import DRAWS, medians, path_draws, simulate_draws
 from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.shapes import single_switch
@@ -36,10 +37,13 @@ def test_every_draw_is_a_prediction_of_its_own() -> None:
     rows = [collective("all_to_all", 100_000)]
     group = world_group(8)
     plan = make_plan([program(rank, group, rows) for rank in range(8)], CLOS)
-    one = simulate_draws(plan, CLOS, 1, [Switching(ecmp=DrawnPaths(seed=1))])
+    healthy = Faults()
+    drawn = [Switching(ecmp=DrawnPaths(seed=1))]
+    one, notes = simulate_draws(plan, CLOS, 1, drawn, healthy)
+    assert notes == ()
     assert list(one) == ["simulate"]
     draws = [Switching(ecmp=DrawnPaths(seed=seed)) for seed in (1, 2, 3, 4)]
-    several = simulate_draws(plan, CLOS, 1, draws)
+    several, _ = simulate_draws(plan, CLOS, 1, draws, healthy)
     assert list(several) == [f"simulate.{number}" for number in range(4)]
     assert several["simulate.0"] == one["simulate"]
     assert len({tuple(times.values()) for times in several.values()}) > 1
