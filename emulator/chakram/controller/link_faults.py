@@ -81,6 +81,13 @@ class LinkFaults:
             for fault in each.faults(self._ports, self._links[each.link], at_ns)
         ]
 
+    def end(self, now_ns: int) -> None:
+        """Let what has not begun by now, when the run is over, never begin."""
+        self.times_ns = [
+            None if at_ns is None or at_ns >= now_ns else at_ns
+            for at_ns in self.times_ns
+        ]
+
     @property
     def all_began(self) -> bool:
         """Whether it is known of all when they begin."""
@@ -190,6 +197,7 @@ def simulated_with(
                 "compare with flows.parquet of a run without the fault",
             )
         else:
+            faults.end(result.end_ns)
             return result
 
 

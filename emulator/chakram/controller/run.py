@@ -189,6 +189,8 @@ class Run:
                 await session.run()
             finally:
                 self._interrupts.listener = None
+                if self._link_faults is not None:
+                    self._link_faults.end(time.monotonic_ns())
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
                 await self._count_links(world, before)

@@ -92,6 +92,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             *directory.manifest.banners,
             *by_itself.notes,
             *simulated_banners(result, switching),
+            *faults.banners(),
             *injected_banners(
                 injected, result.disturbed, experiment.faults, alone=request.alone
             ),

@@ -219,6 +219,8 @@ def surroundings_of(results: RunResults) -> Surroundings:
     hit: dict[str, list[str]] = {}
     done: dict[str, str] = {}
     for fault in results.manifest.link_faults:
+        if fault["at_ns"] is None:
+            continue  # it never began
         hit.setdefault(fault["kind"], []).extend(fault["ports"])
         for each in links_of(fault, links):
             place = f"{each.link} {each.direction}"

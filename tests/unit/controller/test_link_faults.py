@@ -310,6 +310,15 @@ def test_a_run_that_its_faults_end_is_made_without_a_prediction() -> None:
         simulate_run(plan, TOPOLOGY, 1, draws[0], faults)
 
 
+def test_what_would_begin_after_the_end_never_began() -> None:
+    _, known = simulated(SLOW | {"at": "10s"}, SLOW | {"at": "100us"})
+    assert known.times_ns == [None, 100_000]
+    (banner,) = known.banners()
+    assert banner.startswith(f"fault: faults.links[0] never began: link {UPLINK}")
+    late, _ = known.described([LinkFaultSettings(**SLOW, at="10s")] * 2)
+    assert (late["at_ns"], late["until_ns"]) == (None, None)
+
+
 def test_runs_refuse_what_only_simulations_know() -> None:
     def refuse(fault: str, switch: str) -> None:
         faults = f"faults: {{links: [{{link: leaf0-spine0, for: 1ms, {fault}}}]}}\n"

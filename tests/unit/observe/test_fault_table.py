@@ -14,7 +14,7 @@ from chakram.cli import main
 from chakram.observe.report.run_page import run_page
 from chakram.observe.run_results import RunResults, open_run
 from chakram.observe.validation import check_run
-from chakram.observe.why import why_of
+from chakram.observe.why import surroundings_of, why_of
 
 MS = 10**6
 SHADES = '"fill_alpha":0.15'
@@ -40,6 +40,8 @@ faults:
     - {kind: down, link: leaf1-spine0, at: 2ms, for: 100us}
     - {kind: loss, link: h3-leaf1, direction: down, probability: 0.001, at: 5ms}
     - {kind: degrade, link: h0-leaf0, rate: 5Gbit, for: 200us}
+    - {kind: degrade, link: h1-leaf0, direction: up, rate: 2Gbit, at: 10s}
+    - {kind: degrade, link: h2-leaf1, direction: up, rate: 2Gbit, at: 10s}
   packets: [{action: mark, nth: 3}]
 predict: []
 """
@@ -82,12 +84,25 @@ def test_every_entry_is_a_row_with_its_times(results: RunResults) -> None:
         ("down", "leaf1-spine0", None, 2 * MS, 2_100_000),
         ("loss", "h3-leaf1", "down", 5 * MS, None),
         ("degrade", "h0-leaf0", None, 0, 200_000),
+        ("degrade", "h1-leaf0", "up", None, None),
+        ("degrade", "h2-leaf1", "up", None, None),
         ("mark", None, None, None, None),
     ]
     assert found["faults.packets[0]"]["packets"] > 0
     # To the end, with nothing before, and of packets: nobody knows.
-    for entry in ("links[2]", "links[3]", "packets[0]"):
+    for entry in ("links[2]", "links[3]", "links[4]", "packets[0]"):
         assert found[f"faults.{entry}"]["recovered_ns"] is None
+
+
+def test_what_never_began_is_told_and_behind_no_cause(results: RunResults) -> None:
+    late = [each for each in results.manifest.banners if "never began" in each]
+    assert [each.partition(" never began: ")[0] for each in late] == [
+        "fault: faults.links[4]",
+        "fault: faults.links[5]",
+    ]
+    around = surroundings_of(results)
+    assert "10s" not in " ".join(around.faults.values())
+    assert around.slow_ports == {"h0:eth0", "leaf0:down0", "h1:eth0"}
 
 
 @pytest.mark.parametrize(
