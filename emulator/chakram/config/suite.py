@@ -62,8 +62,8 @@ class Suite(Model):
     """What cells are compared with: the cell with these values, or the first one; case
     names a case."""
     repetitions: Whole = Field(default=1, ge=1, le=1000)
-    """How often; all cells once before any comes again. Simulations take another seed
-    each time."""
+    """How often; all cells once before any comes again. Each time all cells, simulated
+    and run, have the next seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +104,18 @@ class Plan:
     base_digest: str
     cells: tuple[Cell, ...]
 
+    def overrides(self, cell: Cell, repetition: int) -> dict[str, str]:
+        """Return what ``--set`` would say in a repetition, in its order.
+
+        A repetition has a seed of its own, the same in both worlds: paths, placements,
+        made-up traffic and random faults of a simulation are those of its run.
+        """
+        return {**cell.overrides, "seed": str(cell.seed + repetition)}
+
     def digest(self, cell: Cell, repetition: int) -> str:
         """Return what a result must have been made of to be this cell's."""
         made_of = [
-            self.base_digest, cell.world, dict(cell.overrides), repetition,
+            self.base_digest, cell.world, self.overrides(cell, repetition), repetition,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import itertools
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -177,18 +177,21 @@ def _run_on_cluster(
 
 
 def _by_lab(runs: Sequence[CellRun]) -> Iterator[tuple[str | None, list[CellRun]]]:
-    """Yield runs that can share a lab, None where each builds what it needs."""
-    if not runs:
-        return
-    experiments = [_experiment(run) for run in runs]
-    fabrics = {
-        json.dumps(
-            [each.written.fabric.model_dump(mode="json"), each.seed], default=str
-        )
-        for each in experiments
-    }
-    shares = len(fabrics) == 1 and experiments[0].fabric.kind == "namespaces"
-    yield (experiments[0].lab_name if shares else None), list(runs)
+    """Yield runs that follow one another and can share a lab, with its name.
+
+    None: each builds what it needs.
+    """
+    for (kind, lab, _, _), group in itertools.groupby(runs, key=_world):
+        together = list(group)
+        shares = len(together) > 1 and kind == "namespaces"
+        yield (lab if shares else None), together
+
+
+def _world(run: CellRun) -> tuple[str, str, int, str]:
+    """Return what a lab is made of: another seed has other paths."""
+    experiment = _experiment(run)
+    fabric = experiment.written.fabric.model_dump_json()
+    return experiment.fabric.kind, experiment.lab_name, experiment.seed, fabric
 
 
 def _experiment(run: CellRun) -> Experiment:

@@ -78,9 +78,6 @@ def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
     """Return what is to be run, in its order."""
     runs = []
     for cell, repetition in plan.turns():
-        overrides = dict(cell.overrides)
-        if cell.world == "simulate":
-            overrides["seed"] = str(cell.seed + repetition)
         runs.append(
             CellRun(
                 number=cell.number,
@@ -88,7 +85,7 @@ def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
                 name=cell.name,
                 world=cell.world,
                 base=str(plan.base.resolve()),
-                overrides=tuple(overrides.items()),
+                overrides=tuple(plan.overrides(cell, repetition).items()),
                 digest=plan.digest(cell, repetition),
                 runs=str(folder / "runs" / f"{cell.number:04d}"),
             )

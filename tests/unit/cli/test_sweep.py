@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.cli import main
+from chakram.controller import sweep as sweep_cells
+from chakram.observe.sweep_folder import CellRun, Outcome
 
 EXPERIMENT = """\
 version: 1
@@ -183,6 +186,61 @@ def test_repetitions_are_interleaved_and_differ(
         (1, "2"),
     }
     assert not Path("sweeps").exists()
+
+
+def test_a_repetition_is_one_world_simulated_or_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "suite.yaml").write_text(
+        "version: 1\nname: both\nbase: base.yaml\nrepetitions: 3\n"
+        "matrix: {world: [simulate, run], seed: [5, 7]}\n"
+    )
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml", "--list", "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    seeds = [(5, 7, 5, 7)[cell["cell"]] + cell["repetition"] for cell in cells]
+    assert [cell["set"]["seed"] for cell in cells] == list(map(str, seeds))
+
+
+def test_runs_that_follow_one_another_share_a_lab_of_their_seed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells 0 and 1 have one fabric, 2 another; every other repetition goes back."""
+    (folder / "suite.yaml").write_text(
+        "version: 1\nname: run\nbase: base.yaml\nworld: run\nrepetitions: 2\n"
+        "cases:\n"
+        "  - {name: ring}\n"
+        "  - {name: tree, set: {algorithm: tree}}\n"
+        "  - {name: slow, set: {fabric.links.host.rate: 50Gbit}}\n"
+    )
+    told: list[tuple[str, int]] = []
+
+    @contextlib.contextmanager
+    def standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
+        seeds = {dict(run.overrides)["seed"] for run in runs}
+        told.append((f"lab {lab} of seed {seeds.pop()}", len(runs)))
+        assert not seeds
+        yield
+
+    def ran(run: CellRun) -> Outcome:
+        told.append((f"cell {run.number} in {run.lab}", run.repetition))
+        return {"status": "failed", "reason": "not here", "digest": run.digest}
+
+    monkeypatch.setattr(sweep_cells, "_standing", standing)
+    monkeypatch.setattr(sweep_cells, "run_cell", ran)
+    assert main(["sweep", "suite.yaml"]) == 4
+    assert told == [
+        ("lab base of seed 1", 2),
+        ("cell 0 in base", 0),
+        ("cell 1 in base", 0),
+        ("lab None of seed 1", 1),
+        ("cell 2 in None", 0),
+        ("lab None of seed 2", 1),
+        ("cell 2 in None", 1),
+        ("lab base of seed 2", 2),
+        ("cell 1 in base", 1),
+        ("cell 0 in base", 1),
+    ]
 
 
 def test_cells_without_cases_are_compared_with_the_first(

@@ -105,7 +105,7 @@ def _varied(suite: SuiteData, done: int) -> Section:
         (
             "order",
             "all cells once before any comes again, every other time backwards; "
-            "simulations take another seed each time"
+            "each time all have the next seed"
             if facts["repetitions"] > 1
             else "each cell once",
         ),
