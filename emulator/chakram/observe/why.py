@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,11 @@ __all__ = ["IterationRecords", "paths_of", "surroundings_of", "why_document", "w
 
 _MESSAGE_COLUMNS = list(Message._fields)
 _LATE = ["src", "qpn", "departed_ns", "generator_wait_ns"]
-_NS_PER_US = 1_000
+_ENDS = ("job", "rank", "peer", "qpn")
+_COUNTED = (
+    *("data_frames_tx", "data_frames_retransmitted", "data_frames_rx"),
+    *("frame_sequence_error", "ack_tx", "ack_rx", "ack_timeouts"),
+)
 
 
 class IterationRecords:
@@ -247,6 +252,7 @@ def surroundings_of(results: RunResults) -> Surroundings:
         least_rate_bps=transport.least_rate_bps,
         ways_ns={} if is_virtual else _ways(flows),
         sent=_sent(flows),
+        repeated=_repeated(results),
         unsure=() if is_virtual else _unsure(results),
     )
 
@@ -294,6 +300,36 @@ def _sent(flows: pa.Table) -> list[SentPackets]:
         SentPackets(*(row.get(n, row.get(f"{n}_sum")) for n in (*names, *counts)))
         for row in rows
     ]
+
+
+def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
+    """Return the sessions that sent again after timeouts what had arrived.
+
+    Of a packet that was lost one arrives in the end, out of two; of one that was late
+    both do. Where ports and links have dropped something ACKs may be what was lost.
+    """
+    if not results.columns("queue_pairs") >= {*_ENDS, *_COUNTED}:
+        return frozenset()
+    table = plain_names(results.table("queue_pairs", *_ENDS, *_COUNTED))
+    last = table.group_by(list(_ENDS)).aggregate([(name, "max") for name in _COUNTED])
+    counts: dict[tuple[str, int, int], Counter[str]] = {}
+    for row in last.to_pylist():
+        own = counts.setdefault((row["job"], row["rank"], row["peer"]), Counter())
+        own.update({name: row[f"{name}_max"] for name in _COUNTED})
+    sockets = pc.sum(results.table("ports", "socket_drops")["socket_drops"]).as_py()
+    has_lost = bool(sockets or any(results.manifest.injected.values())) or any(
+        link.drops != 0 for link in results.links()
+    )
+    found = []
+    for (job, src, dst), sent in counts.items():
+        got = counts.get((job, dst, src), Counter())
+        again = sent["data_frames_retransmitted"]
+        taken = sent["data_frames_tx"] - again
+        twice = got["data_frames_rx"] - got["frame_sequence_error"] - taken
+        acks_lost = got["ack_tx"] - sent["ack_rx"] if has_lost else 0
+        if 2 * twice >= again > 0 and 2 * acks_lost < sent["ack_timeouts"]:
+            found.append((job, src, dst))
+    return frozenset(found)
 
 
 def _unsure(results: RunResults) -> frozenset[tuple[str, int, str, int]]:

@@ -111,6 +111,8 @@ class Surroundings:
             message takes from its first packet to its arrival, if nothing is in its
             way.
         sent: What was sent.
+        repeated: Job, sender and receiver of sessions that sent again after timeouts
+            what had arrived for the most part.
         unsure: Collectives that the generator held up: job, iteration, group, k.
     """
 
@@ -127,6 +129,7 @@ class Surroundings:
     least_rate_bps: int = 0
     ways_ns: Mapping[tuple[str, int, int, int], int] = field(default_factory=dict)
     sent: Sequence[SentPackets] = ()
+    repeated: Collection[tuple[str, int, int]] = ()
     unsure: Collection[tuple[str, int, str, int]] = ()
 
 
@@ -358,7 +361,7 @@ class _Judge:
         if message is None:
             return _NAMED_SO.get(part, str(part)), f"rank {rank}"
         if part is Part.REPAIR or (part is Part.ACK and message.retransmitted):
-            return "loss", self._losing_link(message)
+            return self._sent_again(message)
         if part is Part.PACE:
             return self._congestion_control(message)
         if part is Part.PAUSE:
@@ -376,7 +379,7 @@ class _Judge:
                 return "slow link", self._named(port)
         if part is Part.WINDOW and self._is_wide_enough(message):
             if message.retransmitted:
-                return "loss", self._losing_link(message)
+                return self._sent_again(message)
             return self._queue(message)
         if part in (Part.QUEUE, Part.ACK, Part.NETWORK):
             return self._queue(message)
@@ -408,6 +411,19 @@ class _Judge:
         # The last is the one towards its receiver's host.
         last = self._back.get(self._host_port(job, dst) or "")
         return ports if last is None else [*ports, last]
+
+    def _sent_again(self, message: Message) -> tuple[str, str]:
+        """Return why packets of a message were sent again, and where."""
+        if (self.job, message.src, message.dst) not in self._around.repeated:
+            return "loss", self._losing_link(message)
+        # ACKs are late where the way back is slow, which begins at the receiver;
+        # between switches it is not recorded.
+        back = self._back.get(self._host_port(self.job, message.src) or "")
+        own = (*self._ports(message), self._host_port(self.job, message.dst), back)
+        between = (each.port for each in self._around.links if each.kind == "uplink")
+        slow = next(filter(self._is_slow, (*own, *between)), message.queue_port)
+        place = self._named(slow) if slow else self._queue(message)[1]
+        return "spurious timeout", place
 
     def _losing_link(self, message: Message) -> str:
         """Return where packets of a message were lost."""

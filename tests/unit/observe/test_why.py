@@ -374,6 +374,23 @@ def test_loss_is_named_with_its_link(
     assert_saves(why, ring_ns(1 << 20, transport))
 
 
+@pytest.mark.parametrize(
+    ("port", "place"),
+    [("leaf0:up1", "leaf0-spine1 up"), ("leaf1:h6", "h6-leaf1 down")],
+)
+def test_what_times_out_on_a_slow_link_was_not_lost(
+    tmp_path: Path, port: str, place: str
+) -> None:
+    """Data and acknowledgements take longer than the timeout; nothing is dropped."""
+    transport = TransportPlan(
+        window_bytes=1 << 17, retransmit_timeout_ns=100_000, retry_limit=1000
+    )
+    why = explained(tmp_path, ring(1 << 19, transport=transport), degraded(port))
+    named = {(each.cause, each.place) for each in why.causes}
+    assert {("spurious timeout", place), ("slow link", place)} <= named, why.causes
+    assert "loss" not in {cause for cause, _ in named}, why.causes
+
+
 @pytest.mark.parametrize(("spine", "size"), [(0, 1 << 18), (2, 1 << 19)])
 def test_a_dead_uplink_is_named(
     tmp_path: Path, ring_ns: Callable[..., int], spine: int, size: int
