@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["IterationRecords", "paths_of", "surroundings_of", "why_document", "why_of"]
 
 _MESSAGE_COLUMNS = list(Message._fields)
-_LATE = ["src", "qpn", "departed_ns", "generator_wait_ns"]
 _ENDS = ("job", "rank", "peer", "qpn")
 _COUNTED = (
     *("data_frames_tx", "data_frames_retransmitted", "data_frames_rx"),
@@ -73,13 +73,15 @@ class IterationRecords:
             flows[name].to_pylist() for name in ("group", "k", "src", "dst", "number")
         )
         self._row_of = {key: row for row, key in enumerate(zip(*keys, strict=True))}
-        # By queue pair, what messages waited for the generator: until when, how long.
-        self._late: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        late = pc.field("generator_wait_ns") > 0
-        for row in [] if is_virtual else flows.filter(late).select(_LATE).to_pylist():
-            if row["departed_ns"] is not None:
-                waits = self._late.setdefault((row["src"], row["qpn"]), [])
-                waits.append((row["departed_ns"], row["generator_wait_ns"]))
+        # By queue pair its messages, in the order in which they left.
+        self._queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        departed = flows["departed_ns"].to_pylist()
+        ends = zip(flows["src"].to_pylist(), flows["qpn"].to_pylist(), strict=True)
+        for row, end in enumerate(ends):
+            if departed[row] is not None:
+                self._queues.setdefault(end, []).append((departed[row], row))
+        for queue in self._queues.values():
+            queue.sort()
         self._starts_ns = dict(
             zip(ranks["rank"].to_pylist(), ranks["start_ns"].to_pylist(), strict=True)
         )
@@ -125,19 +127,22 @@ class IterationRecords:
     ) -> Message | None:
         """Return a message of a collective by its number between two ranks."""
         row = self._row_of.get((group, k, src, dst, number))
-        if row is None:
+        return None if row is None else self._at(row)
+
+    def ahead_of(self, message: Message) -> Message | None:
+        """Return what left its queue pair before a message that was ready by then."""
+        if message.departed_ns is None:
             return None
-        found = Message._make(
+        queue = self._queues[message.src, message.qpn]
+        at = bisect_left(queue, (message.departed_ns, -1)) - 1
+        if at < 0 or queue[at][0] <= message.ready_ns:
+            return None
+        return self._at(queue[at][1])
+
+    def _at(self, row: int) -> Message:
+        return Message._make(
             self._flows[name][row].as_py() for name in _MESSAGE_COLUMNS
         )
-        # What stands behind such a message in its queue pair waits with it.
-        until_ns = found.departed_ns or 0
-        ahead_ns = sum(
-            min(wait_ns, departed_ns - found.posted_ns)
-            for departed_ns, wait_ns in self._late.get((found.src, found.qpn), ())
-            if found.posted_ns < departed_ns < until_ns
-        )
-        return found._replace(generator_wait_ns=found.generator_wait_ns + ahead_ns)
 
     def messages(self) -> Iterator[Message]:
         """Yield all messages."""

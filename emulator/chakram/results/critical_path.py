@@ -3,10 +3,11 @@
 Every event has one *releaser*, the one before it that came last: an operation is ready
 when a dependency ends, or when the iteration of its rank starts; it starts when it is
 ready, or when the one ends that had its stream; a message is ready when its operation
-starts, or when another message arrives that it needs; a collective ends on a rank with
-the last message that arrives there or is acknowledged.  Records name releasers, so the
-path is found by going back from the latest end to a start, without looking at anything
-else.
+starts, or when another message arrives that it needs, and its turn comes when it is
+ready, or when the one before it has left its queue pair, which keeps their order; a
+collective ends on a rank with the last message that arrives there or is acknowledged.
+Records name releasers, so the path is found by going back from the latest end to a
+start, without looking at anything else.
 
 The path is cut into pieces, each with a *part* that says where the time went.  Pieces
 follow each other without gaps: in virtual time, where all parts are known to the
@@ -148,6 +149,9 @@ class Records(Protocol):
         self, group: str, k: int, src: int, dst: int, number: int
     ) -> Message | None:
         """Return a message of a collective by its number between two ranks."""
+
+    def ahead_of(self, message: Message) -> Message | None:
+        """Return what left its queue pair before a message that was ready by then."""
 
 
 class Piece(NamedTuple):
@@ -302,14 +306,16 @@ class _Walk:
                 late = Part.HOST if records.is_virtual else Part.GENERATOR
                 message = self._end(operation)
                 while message is not None:
-                    yield from self._cross(message, operation)
-                    if message.cause == "grant":
+                    ahead = records.ahead_of(message)
+                    yield from self._cross(message, operation, ahead)
+                    if ahead is None and message.cause == "grant":
                         late = Part.ORDER  # it waited for its receiver's credit
                     rank = message.src
+                    before = self._before(message) if ahead is None else ahead
                     share = records.share(rank, message.group, message.k)
                     if share is not None:
                         operation = share
-                    message = self._before(message)
+                    message = before
                 yield from self._until(operation.ready_ns, late, rank, operation)
             if operation.cause_number is None:
                 rest = Part.SCHEDULE
@@ -351,8 +357,14 @@ class _Walk:
             message.cause_number,
         )
 
-    def _cross(self, message: Message, operation: Operation) -> Iterator[Piece]:
-        """Go back from where a message is to where it was ready."""
+    def _cross(
+        self, message: Message, operation: Operation, ahead: Message | None
+    ) -> Iterator[Piece]:
+        """Go back from where a message is to where it was ready, or its turn came.
+
+        Of its parts those before its turn are left out; repair comes before transfer
+        then, for what it had sent before was sent for nothing.
+        """
         received_ns = message.received_ns
         if (
             operation.end_cause == "acknowledged"
@@ -364,9 +376,15 @@ class _Walk:
                 received_ns, Part.ACK, message.src, operation, message
             )
         parts = message_parts(message, is_virtual=self._records.is_virtual)
+        turn_ns = message.ready_ns
+        if ahead is not None and ahead.departed_ns is not None:
+            turn_ns = ahead.departed_ns
+            at = [part for part, _ in parts].index(Part.TRANSFER)
+            parts[at : at + 2] = reversed(parts[at : at + 2])
         times_ns = [message.ready_ns]
         for _, time_ns in parts:
             times_ns.append(times_ns[-1] + time_ns)
+        times_ns = [max(each, turn_ns) for each in times_ns]
         rest = Part.NETWORK if len(parts) > 1 and received_ns is None else Part.UNKNOWN
         yield from self._until(times_ns[-1], rest, message.src, operation, message)
         for (part, _), time_ns in zip(reversed(parts), times_ns[-2::-1], strict=True):

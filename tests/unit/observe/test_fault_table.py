@@ -102,7 +102,7 @@ def test_what_never_began_is_told_and_behind_no_cause(results: RunResults) -> No
     ]
     around = surroundings_of(results)
     assert "10s" not in " ".join(around.faults.values())
-    assert around.slow_ports == {"h0:eth0", "leaf0:down0", "h1:eth0"}
+    assert around.slow_ports == {"h0:eth0", "leaf0:h0", "h1:eth0"}
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,15 @@ class Known:
         )
         return next(found, None)
 
+    def ahead_of(self, message: Message) -> Message | None:
+        found = [
+            each
+            for each in self._messages
+            if (each.src, each.qpn) == (message.src, message.qpn)
+            and message.ready_ns < (each.departed_ns or 0) < (message.departed_ns or 0)
+        ]
+        return max(found, key=lambda each: each.departed_ns or 0, default=None)
+
 
 def walked(known: Known) -> list[tuple[Part, int, int]]:
     path = critical_path(known, job="j", iteration=0)
@@ -229,6 +238,66 @@ def test_a_chain_of_messages_ends_at_the_rank_that_began_it() -> None:
     found = walked(known)
     assert [rank for _, _, rank in found] == [0] * 12 + [1] * 10
     assert found[0] == (Part.START_SKEW, 10, 0)
+
+
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_what_is_ready_waits_for_what_is_ahead_in_its_queue_pair(
+    *, is_virtual: bool
+) -> None:
+    """Rank 1 is late, and two of its messages stand behind one another."""
+    first = message(
+        *(1, 2),
+        ready_ns=100,
+        posted_ns=100,
+        departed_ns=160,
+        received_ns=180,
+        **dict.fromkeys(("pace_ns", "pause_ns", "window_ns", "repair_ns"), 0),
+        own_port_ns=20,
+        transfer_ns=40,
+        generator_wait_ns=15,
+    )
+    # Ready because of another message, when the first one is half sent; its own
+    # transfer, which it repeats, begins when that is gone.
+    second = first._replace(
+        number=1,
+        ready_ns=130,
+        posted_ns=130,
+        departed_ns=210,
+        received_ns=230,
+        own_port_ns=20,
+        transfer_ns=35,
+        repair_ns=25,
+        generator_wait_ns=0,
+        cause="message",
+        cause_rank=0,
+        cause_number=0,
+        **dict.fromkeys(("queue_ns", "switch_pause_ns"), 0),
+        serialise_ns=12,
+        propagate_ns=8,
+    )
+    early = message(0, 1, departed_ns=110, received_ns=130)
+    operations = [
+        compute(1, 0, (0, 0, 100)),
+        share(1, 1, (100, 100, 240), cause_number=0),
+        share(0, 0, (90, 90, 130)),
+        share(2, 0, (0, 0, 230), end_cause="received", end_rank=1, end_number=1),
+    ]
+    operations[1] = operations[1]._replace(end_ns=220)
+    starts_ns = dict.fromkeys(range(3), 0)
+    messages = [early, first, second]
+    found = walked(Known(operations, messages, starts_ns, is_virtual=is_virtual))
+    own_port = [(Part.OWN_PORT, 20, 1)]
+    if not is_virtual:
+        own_port = [(Part.GENERATOR, 15, 1), (Part.OWN_PORT, 5, 1)]
+    assert found == [
+        (Part.COMPUTE, 100, 1),
+        *own_port,
+        (Part.TRANSFER, 40, 1),
+        (Part.REPAIR, 15, 1),
+        (Part.TRANSFER, 35, 1),
+        (Part.SERIALISE, 12, 1),
+        (Part.PROPAGATE, 8, 1),
+    ]
 
 
 def test_what_waits_for_a_credit_waits_for_its_order() -> None:
