@@ -173,15 +173,15 @@ class Ns3Job:
         return self
 
 
-def mix(*jobs: str, **settings: Any) -> Ns3Job:
-    """Return chains of four collectives of 4 MiB, of one job or of both."""
+def mix(*jobs: str, size_bytes: int = 4 << 20, **settings: Any) -> Ns3Job:
+    """Return chains of four collectives, of one job or of both."""
     groups = [ProcessGroup(name=job, ranks=ranks) for job, ranks in GROUPS.items()]
     algorithms = {"all_reduce": "ring", "all_to_all": "direct"}
     operations = {
         rank: [
             collective(
                 job,
-                4 << 20,
+                size_bytes,
                 group=job,
                 number=number,
                 algorithm=algorithms[job],
@@ -219,25 +219,12 @@ def of_job(flows: Sequence[FlowTime], job: str) -> list[FlowTime]:
     )
 
 
-def beside(ours: Sequence[FlowTime], theirs: Sequence[FlowTime]) -> list[float]:
-    """Return deviations of completion times, in the order in which theirs begin.
-
-    The same messages are those of a pair of hosts with the same number there.
-    """
-    of_pair: dict[tuple[int, int], list[FlowTime]] = {}
-    for flow in sorted(ours, key=lambda flow: flow.start_ns):
-        of_pair.setdefault((flow.src, flow.dst), []).append(flow)
-    taken: dict[tuple[int, int], int] = {}
-    found = []
-    for flow in sorted(theirs, key=lambda flow: flow.start_ns):
-        pair = flow.src, flow.dst
-        place = taken.get(pair, 0)
-        taken[pair] = place + 1
-        own = of_pair[pair][place]
-        assert own.size_bytes == flow.size_bytes
-        found.append(own.fct_ns / flow.fct_ns - 1)
-    assert len(found) == len(ours)
-    return found
+def moments(flows: Sequence[FlowTime]) -> list[tuple[int, ...]]:
+    """Return what messages are, and when they begin and end, in a fixed order."""
+    return sorted(
+        (flow.src, flow.dst, flow.start_ns, flow.size_bytes, flow.fct_ns)
+        for flow in flows
+    )
 
 
 def end_ns(flows: Sequence[FlowTime]) -> int:

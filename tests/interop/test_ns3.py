@@ -19,10 +19,10 @@ from chakram.results.readers.ns3 import FlowTime, read_flow_times
 from tests.made_plans import collective
 from tests.ns3_runs import (
     Ns3Job,
-    beside,
     end_ns,
     incast,
     mix,
+    moments,
     of_job,
     quantile_ns,
     star,
@@ -36,6 +36,8 @@ ALGORITHMS = {
     "doubleBinaryTree": "binary_tree",
 }
 INCAST_BYTES = 8 << 20
+# Of a direct all_reduce of 16: what several ranks do at one ns has an order there.
+MOST_OFF = 0.0005
 SEEDS = range(1, 21)
 
 
@@ -49,39 +51,20 @@ def reference(folder: Path, name: str) -> list[FlowTime]:
     return read_flow_times(path.read_bytes(), str(path))
 
 
-def test_an_all_to_all_is_met_flow_by_flow(folder: Path) -> None:
-    theirs = reference(folder, "mix_a2a_cc12_HAS_WIN0")
-    ours = mix("all_to_all").run().flows
-    found = beside(ours, theirs)
-    assert len(found) == 224
-    assert abs(end_ns(ours) / end_ns(theirs) - 1) <= 0.005
-    assert sum(abs(each) <= 0.01 for each in found) >= 0.95 * len(found)
-
-
-def test_an_all_reduce_begins_as_there_and_ends_near(folder: Path) -> None:
-    # A start that is 3 ns later changes which packets meet, and all that follows.
-    theirs = reference(folder, "mix_ar_cc12_HAS_WIN0")
-    ours = mix("all_reduce").run().flows
-    found = beside(ours, theirs)
-    assert max(abs(each) for each in found[:16]) <= 0.005
-    assert abs(end_ns(ours) / end_ns(theirs) - 1) <= 0.08
-    assert abs(quantile_ns(ours, 0.5) / quantile_ns(theirs, 0.5) - 1) <= 0.08
-    assert abs(quantile_ns(ours, 0.99) / quantile_ns(theirs, 0.99) - 1) <= 0.1
-
-
-def test_the_mix_without_congestion_control(folder: Path) -> None:
-    theirs = reference(folder, "mix_mix_cc12_HAS_WIN0")
-    ours = mix("all_reduce", "all_to_all").run().flows
-    own, other = (of_job(flows, "all_to_all") for flows in (ours, theirs))
-    found = beside(own, other)
-    assert abs(end_ns(own) / end_ns(other) - 1) <= 0.005
-    assert sum(abs(each) <= 0.01 for each in found) >= 0.95 * len(found)
-    own, other = (of_job(flows, "all_reduce") for flows in (ours, theirs))
-    assert max(abs(each) for each in beside(own, other)[:16]) <= 0.005
-    assert abs(end_ns(own) / end_ns(other) - 1) <= 0.08
-    # Of a chaotic job this is one draw: 8.2 % here, 8 % was hoped for.
-    assert abs(quantile_ns(own, 0.5) / quantile_ns(other, 0.5) - 1) <= 0.085
-    assert abs(quantile_ns(own, 0.99) / quantile_ns(other, 0.99) - 1) <= 0.1
+@pytest.mark.parametrize(
+    ("name", "jobs"),
+    [
+        ("a2a", ["all_to_all"]),
+        ("ar", ["all_reduce"]),
+        ("mix", ["all_reduce", "all_to_all"]),
+    ],
+)
+def test_every_message_is_met_to_the_nanosecond(
+    folder: Path, name: str, jobs: list[str]
+) -> None:
+    # Of a congested fabric: one that was 3 ns late would move all that follows.
+    theirs = reference(folder, f"mix_{name}_cc12_HAS_WIN0")
+    assert moments(mix(*jobs).run().flows) == moments(theirs)
 
 
 def finish_ns(row: Mapping[str, str]) -> int:
@@ -125,7 +108,7 @@ def test_every_collective_of_ns3_is_met(
     others = [
         (row, found)
         for row in rows
-        if abs((found := finish_ns(row)) / int(row["finish_ns"]) - 1) > 0.03
+        if abs((found := finish_ns(row)) / int(row["finish_ns"]) - 1) > MOST_OFF
     ]
     assert others == []
 
@@ -135,6 +118,7 @@ def test_an_incast_ends_as_there() -> None:
     # First and last end of ns-3; with pauses, and with a window that needs none.
     deep = incast(15, INCAST_BYTES).run()
     assert max(flow.fct_ns for flow in deep.flows) == 2_644_438
+    assert min(flow.fct_ns for flow in deep.flows) == 2_631_992
     assert abs(deep.pauses / 3_634 - 1) <= 0.05
     held = incast(15, INCAST_BYTES, window="fixed").run()
     assert max(flow.fct_ns for flow in held.flows) == 2_644_438

@@ -33,6 +33,7 @@ __all__ = [
     "MOST_QUEUED_NS",
     "NEXT",
     "NOT_ECT",
+    "ORDER",
     "OWNER",
     "OWN_NS",
     "PAUSED_BEFORE",
@@ -112,7 +113,10 @@ SLOW_NS = 29
 SLOW_PORT = 30
 """Of the last such link."""
 
-FIELDS = 31
+ORDER = 31
+"""For the owner: its place among what happens at one time."""
+
+FIELDS = 32
 """Integers of a packet."""
 
 NOT_ECT, ECT, CE = 0, 1, 3

@@ -14,7 +14,10 @@ algorithm: with halving and doubling, of each message but the last the half that
 kept; with trees, what is handed on downwards costs it as well.  A rank is done with a
 collective when it has received and posted all; with a single message, when that has
 arrived.  The second half of a direct all_reduce goes by count: once all parts have come
-a rank sends, in the order of its peers, as many messages as it has taken up.
+a rank sends, in the order of its peers, as many messages as it has taken up.  Messages
+of a pair in one collective are told apart by nothing: around a ring the n-th receive,
+which is posted with the n-th send, takes the n-th that comes, even if a later one has
+overtaken it on another path.
 
 Over ns-3 it has the same hosts; what lies between is in
 ``chakram.predict.levels.packets``.
@@ -33,6 +36,7 @@ from chakram.collectives.algorithms.recursive_doubling import (
     HalvingDoublingAllReduce,
     HalvingDoublingReduceScatter,
 )
+from chakram.collectives.algorithms.ring import RingAlgorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.shapes import (
     ReducedBytes,
@@ -141,6 +145,8 @@ class AstraSimDivision(Division):
             reduced_bytes=_added_up(how, nranks),
         )
         columns.awaits_sends = False
+        if isinstance(how, RingAlgorithm):
+            columns.in_turn = how.channels == how.chunks == 1
         if isinstance(how, DirectAllReduce):
             columns.batch = nranks - 1
         return columns

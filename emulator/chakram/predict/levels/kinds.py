@@ -30,6 +30,7 @@ _PLACE = rows.PLACE
 _MISSING = rows.MISSING
 _AWAITS = rows.AWAITS
 _BATCH = rows.BATCH
+_IN_TURN = rows.IN_TURN
 _SHAPE = rows.SHAPE
 _COUNTS = rows.COUNTS
 _FIRST_SEND = rows.FIRST_SEND
@@ -166,6 +167,7 @@ class Kinds:
         self._shapes[row + _MISSING] = _COUNTS if columns.batch else most
         self._shapes[row + _AWAITS] = columns.awaits_sends
         self._shapes[row + _BATCH] = columns.batch
+        self._shapes[row + _IN_TURN] = columns.in_turn
         ends = len(columns.first_send)
         self._positions = grown(
             self._positions, (self._positions_used + ends) * _POSITION

@@ -128,6 +128,8 @@ class PacketLevel(MessageLevel):
         limit_ns = self._coming.first_ns()
         if self._until_ns < limit_ns:
             limit_ns = self._until_ns
+        if self.done:
+            limit_ns = self.now_ns  # what follows on those is not to begin later
         wires = self._wires
         before = wires.events
         wires.run_until(limit_ns)

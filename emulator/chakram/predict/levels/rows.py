@@ -44,7 +44,11 @@ LOCAL = 14
 """What messages within its server go through; ``NONE``: they take no time."""
 SERVER = 15
 """The server that its host is part of, if messages may stay within; or ``NONE``."""
-SHARE = 16
+SENDS = 16
+"""How many messages it has posted, ..."""
+ARRIVALS = 17
+"""... and how many have come, where they are taken up in turn."""
+SHARE = 18
 """Numbers of a row."""
 
 # Messages.
@@ -75,7 +79,9 @@ AWAITS = 6
 """Whether a share ends only when its own messages have arrived, too."""
 BATCH = 7
 """Sends of a position that the others follow by count, 0: none do."""
-SHAPE = 8
+IN_TURN = 8
+"""Whether messages are taken up in turn, whichever they are."""
+SHAPE = 9
 """Numbers of a row."""
 
 # Counters of a share with a batch.

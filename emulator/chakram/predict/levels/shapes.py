@@ -76,6 +76,9 @@ class MessageColumns:
             arrived, too.
         batch: Sends of a position that the others, as many, follow by the count of what
             has been taken up; 0: those wait for what they need.
+        in_turn: Whether messages are taken up in turn: each position has one to receive
+            from, and its n-th receive is posted with its n-th send and takes the n-th
+            message that comes, whichever that is.
     """
 
     nranks: int
@@ -99,6 +102,7 @@ class MessageColumns:
     chunk_sizes: array[int]
     awaits_sends: bool = True
     batch: int = 0
+    in_turn: bool = False
 
     @property
     def messages(self) -> int:

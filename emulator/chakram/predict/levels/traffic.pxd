@@ -5,14 +5,14 @@ cimport cython
 from chakram.predict.levels.kinds cimport Kinds
 from chakram.predict.simulator.events cimport Events
 
-cdef int _ARRIVED, _AT, _AWAITS, _BATCH, _BEGUN, _BEHIND, _CAUSE, _CHANNEL
+cdef int _ARRIVALS, _ARRIVED, _AT, _AWAITS, _BATCH, _BEGUN, _BEHIND, _CAUSE, _CHANNEL
 cdef int _CHUNKS, _CLASS, _COME, _COUNTER, _COUNTERS, _COUNTS
 cdef int _CREDITS, _EARLY, _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _FLOW
-cdef int _FROM, _GOING, _GROUP, _HOST, _ITERATION, _KIND, _KIND_BITS, _KINDS
+cdef int _FROM, _GOING, _GROUP, _HOST, _IN_TURN, _ITERATION, _KIND, _KIND_BITS, _KINDS
 cdef int _LEFT, _LEFT_AT, _LOCAL, _MEMBER, _MESSAGE, _MISSING, _NEEDS, _NETWORK
 cdef int _NEXT, _NONE, _NRANKS, _OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
-cdef int _SEND, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, _START, _STATE
+cdef int _SEND, _SENDS, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, _START, _STATE
 cdef int _STEP, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
 cdef long long _LAST_NS
 
@@ -65,19 +65,30 @@ cdef class Traffic(Kinds):
     cdef _end(self, Py_ssize_t share)
     @cython.locals(
         slot="Py_ssize_t", row="Py_ssize_t", shape="Py_ssize_t",
-        peer="Py_ssize_t", size="Py_ssize_t", position="Py_ssize_t",
-        nranks="Py_ssize_t", chunks="Py_ssize_t", chunk="Py_ssize_t",
+        peer="Py_ssize_t", size="Py_ssize_t", nranks="Py_ssize_t",
         at="Py_ssize_t",
     )
     cdef _post(self, Py_ssize_t share, Py_ssize_t send,
                    long long cause)
+    @cython.locals(
+        row="Py_ssize_t", shape="Py_ssize_t", size="Py_ssize_t",
+        chunks="Py_ssize_t", chunk="Py_ssize_t",
+    )
+    cdef Py_ssize_t _class_of_send(self, Py_ssize_t share,
+                                   Py_ssize_t send) except -1
     cdef _carry(self, Py_ssize_t slot)
     cdef _happen(self, Py_ssize_t number)
     @cython.locals(
         at="Py_ssize_t", sender="Py_ssize_t", row="Py_ssize_t",
-        receiver="Py_ssize_t", taken_ns="long long",
+        receiver="Py_ssize_t", place="Py_ssize_t", send="Py_ssize_t",
+        taken_ns="long long",
     )
     cdef _arrive(self, Py_ssize_t slot)
+    @cython.locals(
+        row="Py_ssize_t", slot="Py_ssize_t", behind="Py_ssize_t",
+        taken_ns="long long",
+    )
+    cdef _take_early(self, Py_ssize_t share)
     @cython.locals(share="Py_ssize_t", row="Py_ssize_t")
     cdef _take(self, Py_ssize_t slot)
     @cython.locals(

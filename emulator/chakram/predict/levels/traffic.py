@@ -57,6 +57,8 @@ _RANK = rows.RANK
 _ROW = rows.ROW
 _ITERATION = rows.ITERATION
 _RELEASED = rows.RELEASED
+_SENDS = rows.SENDS
+_ARRIVALS = rows.ARRIVALS
 _SENT = rows.SENT
 _RECEIVED = rows.RECEIVED
 _LOCAL = rows.LOCAL
@@ -83,6 +85,7 @@ _PLACE = rows.PLACE
 _MISSING = rows.MISSING
 _AWAITS = rows.AWAITS
 _BATCH = rows.BATCH
+_IN_TURN = rows.IN_TURN
 _SHAPE = rows.SHAPE
 _COME = rows.COME
 _CREDITS = rows.CREDITS
@@ -174,6 +177,8 @@ class Traffic(Kinds):
             self._shares[row + _STATE] = _WAITING
             self._shares[row + _EARLY] = _NONE
             self._shares[row + _COUNTERS] = _NONE
+            self._shares[row + _SENDS] = 0
+            self._shares[row + _ARRIVALS] = 0
             self._shares[row + _SENT] = 0
             self._shares[row + _RECEIVED] = 0
             self._shares[row + _LEFT] = (
@@ -276,6 +281,8 @@ class Traffic(Kinds):
         if self._shares[row + _LEFT] == 0:
             self._end(share)
             return
+        if self._shapes[shape + _IN_TURN]:
+            return
         slot = self._shares[row + _EARLY]
         self._shares[row + _EARLY] = _NONE
         # They stand there in the reverse order.
@@ -333,19 +340,12 @@ class Traffic(Kinds):
         row = share * _SHARE
         shape = self._shares[row + _KIND] * _SHAPE
         peer = self._sends[send * _SEND + _PEER]
-        size = self._sends[send * _SEND + _SIZE]
         if self._shapes[shape + _ROTATES]:
-            position = self._shares[row + _AT]
             nranks = self._shapes[shape + _NRANKS]
-            peer += position
+            peer += self._shares[row + _AT]
             if peer >= nranks:
                 peer -= nranks
-            # Its chunk is turned on within those of its way, once round at most.
-            chunks = self._shapes[shape + _CHUNKS]
-            chunk = size + position * self._shapes[shape + _TURN]
-            if chunk >= chunks:
-                chunk -= chunks
-            size = self._chunk_sizes[self._sends[send * _SEND + _WAY] + chunk]
+        size = self._class_of_send(share, send)
         at = slot * _SLOT
         self._slots[at + _FROM] = share
         self._slots[at + _TO] = self._shares[row + _GROUP] + peer
@@ -358,6 +358,24 @@ class Traffic(Kinds):
         if not self._shapes[shape + _AWAITS]:
             self._shares[row + _LEFT] -= 1
         self._carry(slot)
+        if self._shapes[shape + _IN_TURN]:
+            self._shares[row + _SENDS] += 1
+            if self._shares[row + _ARRIVALS] >= self._shares[row + _SENDS]:
+                self._take_early(share)
+
+    def _class_of_send(self, share: int, send: int) -> int:
+        """Return the class of size of a message of a share."""
+        row = share * _SHARE
+        shape = self._shares[row + _KIND] * _SHAPE
+        size = self._sends[send * _SEND + _SIZE]
+        if not self._shapes[shape + _ROTATES]:
+            return size
+        # Its chunk is turned on within those of its way, once round at most.
+        chunks = self._shapes[shape + _CHUNKS]
+        chunk = size + self._shares[row + _AT] * self._shapes[shape + _TURN]
+        if chunk >= chunks:
+            chunk -= chunks
+        return self._chunk_sizes[self._sends[send * _SEND + _WAY] + chunk]
 
     def _carry(self, slot: int) -> None:
         """Bring a message to its receiver, then say ``_arrive``; see subclasses."""
@@ -385,11 +403,39 @@ class Traffic(Kinds):
             and self._shapes[self._shares[receiver + _KIND] * _SHAPE + _BATCH]
         ):
             self._counters[self._shares[receiver + _COUNTERS] + _COME] += 1
+        if self._shapes[self._shares[receiver + _KIND] * _SHAPE + _IN_TURN]:
+            place = self._shares[receiver + _ARRIVALS]
+            self._shares[receiver + _ARRIVALS] = place + 1
+            send = self._positions[self._position_row(sender) + _FIRST_SEND] + place
+            self._slots[at + _WHICH] = send
+            self._slots[at + _CLASS] = self._class_of_send(sender, send)
+            if place >= self._shares[receiver + _SENDS]:
+                self._slots[at + _NEXT] = self._shares[receiver + _EARLY]
+                self._shares[receiver + _EARLY] = slot
+                return
         taken_ns = self._size_taken[self._slots[at + _CLASS]]
         if taken_ns:
             self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
         else:
             self._take(slot)
+
+    def _take_early(self, share: int) -> None:
+        """Begin to take up the first of the messages that a receive was not posted for.
+
+        They stand in the reverse order.
+        """
+        row = share * _SHARE
+        slot = self._shares[row + _EARLY]
+        behind = _NONE
+        while self._slots[slot * _SLOT + _NEXT] != _NONE:
+            behind = slot
+            slot = self._slots[slot * _SLOT + _NEXT]
+        if behind == _NONE:
+            self._shares[row + _EARLY] = _NONE
+        else:
+            self._slots[behind * _SLOT + _NEXT] = _NONE
+        taken_ns = self._size_taken[self._slots[slot * _SLOT + _CLASS]]
+        self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
 
     def _take(self, slot: int) -> None:
         share = self._slots[slot * _SLOT + _TO]

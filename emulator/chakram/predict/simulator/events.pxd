@@ -25,6 +25,7 @@ cdef class Events:
     cdef Py_ssize_t _heap_count
 
     cpdef long long first_ns(self) except? -1
+    cpdef long long first_order(self) except? -1
     cpdef add(self, long long time_ns, long long what)
     cpdef long long next_order(self) except? -1
     @cython.locals(run=int)

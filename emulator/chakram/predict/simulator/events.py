@@ -72,6 +72,10 @@ class Events:
         """Return the time of the next event; ``NO_EVENT``: there is none."""
         return self._first_ns
 
+    def first_order(self) -> int:
+        """Return the order of the next event, where there is one."""
+        return self._first_order
+
     def add(self, time_ns: int, what: int) -> None:
         """Let something happen, behind all that was added for that time.
 

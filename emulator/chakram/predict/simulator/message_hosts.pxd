@@ -25,6 +25,7 @@ cdef int _POSITION
 cdef int _SIZE
 cdef long long _BIT_NS
 cdef int _WAKE
+cdef int _BEGIN
 cdef int _KIND_BITS
 cdef long long _LAST_NS
 cdef int _DATA
@@ -110,7 +111,10 @@ cdef class MessageHosts(Wires):
     )
     cdef _send_packet(self, MessagePair pair, Py_ssize_t number)
     cdef _offer(self, Py_ssize_t number, long long slot)
-    @cython.locals(time_ns="long long", what="long long", kind=int, index="Py_ssize_t")
+    @cython.locals(
+        time_ns="long long", what="long long", kind=int, index="Py_ssize_t",
+        pair=MessagePair,
+    )
     cdef _step(self)
     @cython.locals(
         packets=Packets, pair=MessagePair, what=int, host="Py_ssize_t",

@@ -9,6 +9,9 @@ first, then a packet of each queue pair in turn, leaving out those that wait for
 rate or their window.  A message is over, for both ends, when its last acknowledgement
 is back.  Packets are not repaired: what the fabric drops ends the simulation.
 
+What happens at one time is in the order in which its packets began to leave, and a
+message that is posted then begins behind all of it.
+
 Data and acknowledgements are of one class, so a pause holds both.
 
 Source: the RDMA model of HPCC (ns-3), which ASTRA-sim took over; the paces were
@@ -62,6 +65,7 @@ _CHOSEN, _COUNT, _DESTINATION, _DSCP, _ECN = CHOSEN, COUNT, DESTINATION, DSCP, E
 _FLOW, _HOP, _NEXT, _OWNER, _POSITION, _SIZE = FLOW, HOP, NEXT, OWNER, POSITION, SIZE
 _BIT_NS = 8_000_000_000
 _WAKE = FIRST_OWN_KIND
+_BEGIN = FIRST_OWN_KIND + 1
 _KIND_BITS = KIND_BITS
 _LAST_NS = LAST_INSTANT_NS
 # What a packet is, in its field POSITION.
@@ -185,7 +189,7 @@ class MessageHosts(Wires):
         make_control: Callable[[], CongestionControl] | None,
         has_choice: bool,
     ) -> None:
-        super().__init__(model=model, delays_ns=delays_ns)
+        super().__init__(model=model, delays_ns=delays_ns, is_by_departure=True)
         self.events = 0
         self.done: list[MessagePair] = []
         self._hosts = list(hosts)
@@ -222,7 +226,7 @@ class MessageHosts(Wires):
         window_bytes: int,
         now_ns: int,
     ) -> None:
-        """Let a message begin.
+        """Let a message begin, behind all else that happens now.
 
         Args:
             source: Number of the sending host.
@@ -232,7 +236,6 @@ class MessageHosts(Wires):
             window_bytes: What may be unacknowledged at line rate; 0: anything.
             now_ns: When; nothing that is later has happened.
         """
-        self.now_ns = now_ns
         if self._free:
             number = self._free.pop()
         else:
@@ -253,8 +256,7 @@ class MessageHosts(Wires):
         if self._make_control is not None:
             pair.control = self._make_control()
         self._pairs[number] = pair
-        self._rings[source].append(pair)
-        self._kick(self._hosts[source])
+        self._events.add(now_ns, number << _KIND_BITS | _BEGIN)
 
     def next_ns(self) -> int:
         """Return when something happens; ``NO_EVENT``: nothing does."""
@@ -393,6 +395,7 @@ class MessageHosts(Wires):
     def _step(self) -> None:
         """Let the next event happen, which there must be."""
         time_ns = self._events.first_ns()
+        self._order = self._events.first_order()
         what = self._events.take()
         if time_ns > _LAST_NS:
             raise out_of_time()
@@ -400,8 +403,13 @@ class MessageHosts(Wires):
         index = what >> _KIND_BITS
         self.now_ns = time_ns
         self.events += 1
-        if kind != _WAKE:
+        if kind < _WAKE:
             self._happen(kind, index)
+        elif kind == _BEGIN:
+            pair = self._pairs[index]
+            if pair is not None:
+                self._rings[pair.source].append(pair)
+                self._kick(self._hosts[pair.source])
         elif self._wake_ns[index] == time_ns:
             self._wake_ns[index] = _NEVER
             self._kick(self._hosts[index])

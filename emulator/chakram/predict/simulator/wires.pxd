@@ -13,6 +13,7 @@ cdef int _DELIVERED
 cdef int _EGRESS
 cdef int _FATE
 cdef int _NEXT
+cdef int _ORDER
 cdef int _TIME
 cdef int _ENTERED
 cdef int _WIRE_NS
@@ -27,6 +28,7 @@ cdef int _HEAD
 cdef int _TAIL
 cdef int _WAITS
 cdef int _CUTS
+cdef int _FREED
 cdef int _LINK_FIELDS
 
 
@@ -41,6 +43,8 @@ cdef class Wires:
     cdef long long[::1] _links
     cdef dict _pauses
     cdef bint _timed
+    cdef bint _is_by_departure
+    cdef long long _order
     cdef object _faults
     cdef long long _model_ns
 
@@ -56,8 +60,10 @@ cdef class Wires:
     cdef _arrive(self, Py_ssize_t number)
     @cython.locals(port=Port)
     cdef _kick(self, Py_ssize_t number)
-    @cython.locals(port=Port, at="Py_ssize_t")
+    @cython.locals(port=Port, at="Py_ssize_t", what="long long")
     cdef _await_wire(self, Py_ssize_t number)
+    @cython.locals(cells="long long[::1]")
+    cdef _expect(self, Py_ssize_t number, long long slot)
     @cython.locals(
         packets=Packets, port=Port, at="Py_ssize_t", slot="long long",
         arrival_ns="long long",

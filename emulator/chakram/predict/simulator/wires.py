@@ -9,6 +9,10 @@ time when its wire is free and something waits.  What lies on a link is a list t
 the packets themselves.  At a switch that cuts through, a packet arrives when its first
 bit does if it may leave at once, else when its last bit does.
 
+What happens at one time happens in the order in which it became the next of its link
+or port; or, where somebody asks for that, as in ns-3: in the order in which the packets
+began to leave, and a wire is free when its turn comes, not before.
+
 Whose time that is, and what the hosts are, is up to who makes something of it.
 """
 
@@ -21,7 +25,7 @@ from chakram.errors import RunFailed
 from chakram.predict.simulator.events import Events
 from chakram.roce.constants import NEVER
 from chakram.switch.outcomes import DELIVERED, QUEUED
-from chakram.switch.packets import EGRESS, ENTERED, FATE, NEXT, TIME, WIRE_NS
+from chakram.switch.packets import EGRESS, ENTERED, FATE, NEXT, ORDER, TIME, WIRE_NS
 from chakram.units import LAST_INSTANT_NS
 
 if TYPE_CHECKING:
@@ -42,16 +46,16 @@ FIRST_OWN_KIND = 4
 
 _NEVER = NEVER
 _QUEUED, _DELIVERED = QUEUED, DELIVERED
-_EGRESS, _FATE, _NEXT, _TIME = EGRESS, FATE, NEXT, TIME
+_EGRESS, _FATE, _NEXT, _ORDER, _TIME = EGRESS, FATE, NEXT, ORDER, TIME
 _ENTERED, _WIRE_NS = ENTERED, WIRE_NS
 _LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
 _KIND_BITS = KIND_BITS
-# Of a link: first and last packet on it, whether its port is to be come back to, and
-# whether the switch at its end cuts through: packets on it know in ENTERED when their
-# last bit arrives.
-_HEAD, _TAIL, _WAITS, _CUTS, _LINK_FIELDS = 0, 1, 2, 3, 4
+# Of a link: first and last packet on it, whether its port is to be come back to,
+# whether the switch at its end cuts through (packets on it know in ENTERED when their
+# last bit arrives), and the order of the time when its wire is free; 0: none is kept.
+_HEAD, _TAIL, _WAITS, _CUTS, _FREED, _LINK_FIELDS = 0, 1, 2, 3, 4, 5
 
 
 def out_of_time() -> RunFailed:
@@ -70,6 +74,7 @@ class Wires:
         model: The switches, and their hosts.
         delays_ns: Of each port of the model the propagation delay of its link.
         faults: What happens to links; None: nothing does.
+        is_by_departure: Whether what happens at one time is in the order of departures.
 
     Attributes:
         now_ns: The time of the last event.
@@ -80,9 +85,11 @@ class Wires:
         "_delays_ns",
         "_events",
         "_faults",
+        "_is_by_departure",
         "_links",
         "_model",
         "_model_ns",
+        "_order",
         "_packets",
         "_pauses",
         "_ports",
@@ -97,6 +104,7 @@ class Wires:
         model: SwitchModel,
         delays_ns: Sequence[int],
         faults: FaultSchedule | None = None,
+        is_by_departure: bool = False,
     ) -> None:
         self.now_ns = 0
         self.hops = 0
@@ -105,7 +113,10 @@ class Wires:
         self._ports: list[Port] = list(model.ports())
         self._delays_ns = array("q", delays_ns)
         self._events = Events()
-        self._links = array("q", [-1, -1, 0, 0] * len(delays_ns))
+        self._is_by_departure = is_by_departure
+        # That of the last event, where it is kept.
+        self._order = 0
+        self._links = array("q", [-1, -1, 0, 0, 0] * len(delays_ns))
         for number, port in enumerate(self._ports):
             if port.peer >= 0:
                 peer = self._ports[port.peer]
@@ -173,7 +184,7 @@ class Wires:
             # The last bit of the one and the first of the next are rounded apart.
             if packets.cells[after + _TIME] < self.now_ns:
                 packets.cells[after + _TIME] = self.now_ns
-            self._events.add(packets.cells[after + _TIME], number << _KIND_BITS)
+            self._expect(number, after)
         outcome = self._model.receive(peer, slot, self.now_ns)
         if outcome == _QUEUED:
             self._kick(packets.cells[slot + _EGRESS])
@@ -187,7 +198,10 @@ class Wires:
         if self._links[number * _LINK_FIELDS + _WAITS]:
             return
         port = self._ports[number]
-        if port.free_ns > self.now_ns:
+        if port.free_ns > self.now_ns or (
+            port.free_ns == self.now_ns
+            and self._links[number * _LINK_FIELDS + _FREED] > self._order
+        ):
             self._await_wire(number)
             return
         self._send(number)
@@ -198,7 +212,21 @@ class Wires:
         if not self._links[at + _WAITS]:
             self._links[at + _WAITS] = 1
             port = self._ports[number]
-            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
+            what = number << _KIND_BITS | _FREE
+            if self._is_by_departure:
+                self._events.add_at(port.free_ns, self._links[at + _FREED], what)
+            else:
+                self._events.add(port.free_ns, what)
+
+    def _expect(self, number: int, slot: int) -> None:
+        """See that the first packet on the link of a port arrives."""
+        cells = self._packets.cells
+        if self._is_by_departure:
+            self._events.add_at(
+                cells[slot + _TIME], cells[slot + _ORDER], number << _KIND_BITS
+            )
+        else:
+            self._events.add(cells[slot + _TIME], number << _KIND_BITS)
 
     def _send(self, number: int) -> None:
         """Let a port send what it may now."""
@@ -218,9 +246,12 @@ class Wires:
                 arrival_ns = self.now_ns + self._delays_ns[number]
             packets.cells[slot + _TIME] = arrival_ns
             packets.cells[slot + _NEXT] = -1
+            if self._is_by_departure:
+                self._links[at + _FREED] = self._events.next_order()
+                packets.cells[slot + _ORDER] = self._events.next_order()
             if self._links[at + _HEAD] < 0:
                 self._links[at + _HEAD] = slot
-                self._events.add(arrival_ns, number << _KIND_BITS)
+                self._expect(number, slot)
             else:
                 packets.cells[self._links[at + _TAIL] + _NEXT] = slot
             self._links[at + _TAIL] = slot
