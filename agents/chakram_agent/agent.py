@@ -44,7 +44,7 @@ from chakram_agent.metering import Metering
 from chakram_agent.plug_ins import check_plug_ins
 from chakram_agent.session import Session
 from chakram_agent.shards import Shards
-from chakram_agent.state import AgentState, Phase
+from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,7 @@ class Agent:
         policy: What it allows.
         tasks: Owns the tasks of shards.
         pin: Whether each shard keeps to one core.
+        traffic_lease_ns: How long heartbeats may be away while there is traffic.
         metrics: Where the counters go once a second; None: to the controller alone.
     """
 
@@ -81,11 +82,12 @@ class Agent:
         tasks: asyncio.TaskGroup,
         *,
         pin: bool = False,
+        traffic_lease_ns: int = TRAFFIC_LEASE_NS,
         metrics: AgentMetrics | None = None,
     ) -> None:
         self.policy = policy
         self._metrics = metrics
-        self.state = AgentState()
+        self.state = AgentState(traffic_lease_ns=traffic_lease_ns)
         self.metering = Metering()
         self._plan: AgentPlan | None = None
         self._shards = Shards(

@@ -20,6 +20,7 @@ from chakram.fabric.state import prepare_root, state_root
 from chakram.units import parse_rate
 from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.shell import ServeOptions, serve
+from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +109,8 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--die-with-parent",
         action="store_true",
-        help="end with the program that started this one",
+        help="end with the program that started this one, which may then be silent for "
+        "longer than other controllers",
     )
     verb.add_argument("--verbose", action="store_true", help="log what happens")
     return top
@@ -145,6 +147,11 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
         insecure=arguments.insecure,
         pin=arguments.pin,
+        # Who dies with the controller need not be afraid of outliving it; and a lab's
+        # shards and switches may leave the controller beside them without a core.
+        traffic_lease_ns=(
+            QUIET_LEASE_NS if arguments.die_with_parent else TRAFFIC_LEASE_NS
+        ),
         policy=Policy(
             allow=tuple(
                 parse_prefix(text, where="--allow")

@@ -44,6 +44,7 @@ from chakram.errors import (
 )
 from chakram_agent.agent import Agent
 from chakram_agent.dataplane.opening import PORT_KINDS
+from chakram_agent.state import TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -83,6 +84,7 @@ class ServeOptions:
             certificates.
         policy: What the agent allows.
         pin: Whether each data-plane process keeps to one core.
+        traffic_lease_ns: How long heartbeats may be away while there is traffic.
     """
 
     listen: str
@@ -90,6 +92,7 @@ class ServeOptions:
     policy: Policy
     insecure: bool = False
     pin: bool = False
+    traffic_lease_ns: int = TRAFFIC_LEASE_NS
 
 
 class AgentService(AgentServicer):
@@ -261,7 +264,13 @@ async def serve(
     address = bind(server, options)
     try:
         async with asyncio.TaskGroup() as tasks:
-            agent = Agent(options.policy, tasks, pin=options.pin, metrics=metrics)
+            agent = Agent(
+                options.policy,
+                tasks,
+                pin=options.pin,
+                traffic_lease_ns=options.traffic_lease_ns,
+                metrics=metrics,
+            )
             add_AgentServicer_to_server(AgentService(agent), server)
             await server.start()
             time_keeper = tasks.create_task(agent.keep_time(), name="time")

@@ -85,6 +85,7 @@ class AgentState:
     start_ns: int | None = None
     reason: str | None = None
     """Why the run ends early."""
+    traffic_lease_ns: int = TRAFFIC_LEASE_NS
     _shards: int = 0
     _live: set[int] = field(default_factory=set)
     _ready: set[int] = field(default_factory=set)
@@ -268,7 +269,7 @@ class AgentState:
         has_traffic = self.phase in TRAFFIC or (
             self.phase is Phase.DONE and self._goes_on
         )
-        return TRAFFIC_LEASE_NS if has_traffic else QUIET_LEASE_NS
+        return self.traffic_lease_ns if has_traffic else QUIET_LEASE_NS
 
     # ---- the shards ------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ async def test_a_shard_that_is_killed_ends_the_run(tmp_path: Path) -> None:
 
 
 async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> None:
+    # One that dies with its controller waits for longer.
     agent = await agent_process(socket_in(tmp_path))
     controller = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CONTROLLER, socket_in(tmp_path),
@@ -71,7 +72,7 @@ async def test_an_agent_that_was_stopped_has_no_traffic_and_says_so(
     tmp_path: Path,
 ) -> None:
     target = socket_in(tmp_path)
-    agent = await agent_process(target)
+    agent = await agent_process(target, "--die-with-parent")
     try:
         async with await AgentClient.connect(target, name="a") as client:
             await start(client, endless_plan())
@@ -94,7 +95,7 @@ async def test_an_agent_that_was_stopped_has_no_traffic_and_says_so(
 
 async def test_a_killed_controller_frees_the_agent(tmp_path: Path) -> None:
     target = socket_in(tmp_path)
-    agent = await agent_process(target)
+    agent = await agent_process(target, "--die-with-parent")
     controller = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CONTROLLER, target,
         stdout=asyncio.subprocess.PIPE,
@@ -114,7 +115,7 @@ async def test_a_killed_controller_frees_the_agent(tmp_path: Path) -> None:
 
 
 async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
-    agent = await agent_process(socket_in(tmp_path))
+    agent = await agent_process(socket_in(tmp_path), "--die-with-parent")
     async with await AgentClient.connect(socket_in(tmp_path), name="a") as client:
         await start(client, endless_plan())
         await wait_for_traffic(client)
@@ -126,10 +127,9 @@ async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
             await until_the_end(client)
 
 
-async def agent_process(listen: str) -> asyncio.subprocess.Process:
+async def agent_process(listen: str, *options: str) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chakram_agent", "serve", "--listen", listen,
-        "--die-with-parent",
+        sys.executable, "-m", "chakram_agent", "serve", "--listen", listen, *options,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None

@@ -12,6 +12,7 @@ from chakram.fabric.state import STATE_ROOT_VARIABLE
 from chakram_agent.cli import main, parser, serve_options
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions
+from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 
 def options(*arguments: str) -> ServeOptions:
@@ -25,6 +26,11 @@ def test_only_its_owner_reaches_an_agent_by_default(
     assert options() == ServeOptions(
         listen="unix:/run/own/agent.sock", tls=None, policy=Policy()
     )
+
+
+def test_who_dies_with_the_controller_bears_its_silence() -> None:
+    assert options().traffic_lease_ns == TRAFFIC_LEASE_NS
+    assert options("--die-with-parent").traffic_lease_ns == QUIET_LEASE_NS
 
 
 def test_all_options_are_taken() -> None:

@@ -131,6 +131,13 @@ def test_traffic_lives_on_heartbeats(phase: Phase) -> None:
     )
 
 
+def test_how_long_silence_is_borne_may_be_set() -> None:
+    state = AgentState(traffic_lease_ns=5 * SECOND)
+    handle_all(state, [ATTACH, PREPARE, *READY, ARM, Tick(now_ns=SECOND)])
+    assert handle_all(state, [Tick(now_ns=5 * SECOND - 1)]) == []
+    assert StopShards() in handle_all(state, [Tick(now_ns=5 * SECOND)])
+
+
 def test_ranks_that_go_on_live_on_heartbeats() -> None:
     state = AgentState()
     prepare = Prepare(session="s", run_id="r", shards=1, goes_on=True)
