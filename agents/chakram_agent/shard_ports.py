@@ -100,6 +100,7 @@ def _shared_line(
     return SharedLine(
         rate_bps=port.rate_bps,
         burst_bound_ns=transport.burst_bound_ns,
+        saves_up=transport.saves_up,
         words=memoryview(words).cast("q"),
         index=part.index,
     )

@@ -128,7 +128,7 @@ def test_links_fail_as_the_experiment_says_and_samples_tell_it(tmp_path: Path) -
             "topology": {"single_switch": {"hosts": 4}},
             "links": {"host": {"rate": "200Mbit"}},
         },
-        transport={"congestion_control": "fixed_rate", "local_ack_timeout": 13},
+        transport={"congestion_control": "fixed_rate"},
         faults={"links": [slow, loss]},
     )
     results = completed(experiment).results

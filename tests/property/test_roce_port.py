@@ -11,7 +11,7 @@ from chakram.roce.burst import Burst
 from chakram.roce.congestion.base import CongestionControl
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
-from chakram.roce.pacing import MADE_UP_NS
+from chakram.roce.pacing import MADE_UP_NS, Line
 from chakram.roce.port import PortEngine
 from chakram.testing.pair import Pair, make_queue_pair
 
@@ -26,12 +26,16 @@ def busy_port(
     queue_pairs: int = 3,
     path_mtu: int = 1024,
     size_bytes: int = 10**7,
+    saves_up: bool = False,
 ) -> PortEngine:
     """A port whose queue pairs have more to send than any test takes."""
     port = PortEngine(
         rate_bps=rate_bps,
         burst_bound_ns=burst_bound_ns,
         max_burst_packets=max_burst_packets,
+        line=Line(
+            rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns, saves_up=saves_up
+        ),
     )
     for qpn in range(queue_pairs):
         port.add_queue_pair(
@@ -63,11 +67,14 @@ def departures(port: PortEngine, lags_ns: list[int]) -> list[tuple[int, Burst]]:
     rate_bps=rates,
     burst_bound_ns=st.integers(0, 100_000),
     lags_ns=st.lists(st.integers(0, 200_000), min_size=1, max_size=60),
+    saves_up=st.booleans(),
 )
 def test_a_port_never_exceeds_its_rate(
-    rate_bps: int, burst_bound_ns: int, lags_ns: list[int]
+    rate_bps: int, burst_bound_ns: int, lags_ns: list[int], saves_up: bool
 ) -> None:
-    port = busy_port(rate_bps=rate_bps, burst_bound_ns=burst_bound_ns)
+    port = busy_port(
+        rate_bps=rate_bps, burst_bound_ns=burst_bound_ns, saves_up=saves_up
+    )
     sent = departures(port, lags_ns)
 
     for start in range(len(sent)):

@@ -1405,6 +1405,7 @@ class TransportPlan(_message.Message):
     ICRC_FIELD_NUMBER: _builtins.int
     VERIFY_EVERY_FIELD_NUMBER: _builtins.int
     REORDERING_PACKETS_FIELD_NUMBER: _builtins.int
+    SAVES_UP_FIELD_NUMBER: _builtins.int
     path_mtu: _builtins.int
     window_bytes: _builtins.int
     congestion_control: _builtins.str
@@ -1427,6 +1428,7 @@ class TransportPlan(_message.Message):
     icrc: _builtins.str
     verify_every: _builtins.int
     reordering_packets: _builtins.int
+    saves_up: _builtins.bool
     @_builtins.property
     def congestion_parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parameter]: ...
     def __init__(
@@ -1455,10 +1457,11 @@ class TransportPlan(_message.Message):
         icrc: _builtins.str = ...,
         verify_every: _builtins.int = ...,
         reordering_packets: _builtins.int = ...,
+        saves_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "adaptive_low_ns", b"adaptive_low_ns", "adaptive_tries", b"adaptive_tries", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "icrc", b"icrc", "max_burst_packets", b"max_burst_packets", "message_bytes", b"message_bytes", "path_mtu", b"path_mtu", "reordering_packets", b"reordering_packets", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "rnr_retry_limit", b"rnr_retry_limit", "rnr_timer", b"rnr_timer", "split", b"split", "verb", b"verb", "verify_every", b"verify_every", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "adaptive_low_ns", b"adaptive_low_ns", "adaptive_tries", b"adaptive_tries", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "icrc", b"icrc", "max_burst_packets", b"max_burst_packets", "message_bytes", b"message_bytes", "path_mtu", b"path_mtu", "reordering_packets", b"reordering_packets", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "rnr_retry_limit", b"rnr_retry_limit", "rnr_timer", b"rnr_timer", "saves_up", b"saves_up", "split", b"split", "verb", b"verb", "verify_every", b"verify_every", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

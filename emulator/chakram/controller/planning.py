@@ -83,6 +83,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             on_kernel=fabric.on_this_machine,
             ports=fabric.nports or _USUAL_PORTS,
             tiers=fabric.tiers or 1,
+            is_modelled=fabric.is_modelled,
         )
 
     # Bursts fit the rate that this machine has to carry: with those of 400 Gbit/s at
@@ -93,7 +94,11 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
     undilated_burst = usual_burst(experiment.written.fabric.port_rate_bps)
     derived: dict[str, Any] = {
         "path_mtu": path_mtu,
-        "window_bytes": window_bytes(burst_packets=undilated_burst, path_mtu=path_mtu),
+        "window_bytes": window_bytes(
+            burst_packets=undilated_burst,
+            path_mtu=path_mtu,
+            modelled_rate_bps=fabric.port_rate_bps if fabric.is_modelled else None,
+        ),
         "ack_interval_packets": burst
         if control.wants_round_trips
         else ack_interval_packets(burst),
@@ -106,6 +111,9 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         congestion_control=congestion.name,
         congestion_parameters=arguments,
         verify_every=_verify_every(transport),
+        # Hosts of modelled switches have a queue in front of their wire; what waits
+        # there would be part of the round trips that a control goes by.
+        saves_up=fabric.is_modelled and not control.wants_round_trips,
     )
 
 

@@ -135,6 +135,9 @@ class TransportPlan:
     2048 at most 31; without it chosen by the rate of the ports."""
     burst_bound_ns: Annotated[TimeNs, Knob(13, key=None)] = 1_000_000
     """How much lag the pacing of a port may make up, in time at its rate."""
+    saves_up: Annotated[bool, Knob(24, key=None)] = False
+    """Whether it may have that much ahead after it was idle, too: something behind the
+    port, as a NIC's queue, keeps the rate."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -13,6 +13,7 @@ from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification import CnpLimiter
+from chakram.roce.pacing import Line
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
 
@@ -129,7 +130,12 @@ def make_engine(
         burst_bound_ns=transport.burst_bound_ns,
         max_burst_packets=transport.max_burst_packets,
         verifier=verifier,
-        line=line,
+        line=line
+        or Line(
+            rate_bps=port.rate_bps or 0,
+            burst_bound_ns=transport.burst_bound_ns,
+            saves_up=transport.saves_up,
+        ),
     )
 
 

@@ -15,6 +15,7 @@ cdef class Line:
     cdef long long _busy_since_ns
     cdef bint _is_offered
     cdef long long _remainder
+    cdef bint _saves_up
     cdef long long _paused_since_ns
     cdef long long _paused_ns
     cdef readonly long long free_ns
@@ -48,6 +49,7 @@ cdef class Pace:
     cdef long long _bytes
     cdef long long _since_ns
     cdef bint _keeps_rate
+    cdef bint _saves_up
 
     cpdef object demand(self, long long since_ns)
 

@@ -6,6 +6,11 @@ the shell comes late, the line catches up on at most *burst_bound_ns* of what it
 an idle line saves nothing up. So in any time T no more leaves than
 rate x (T + burst bound), and one burst.
 
+A line that *saves up* begins with that much ahead after it was idle, too. It is for
+ports with a queue behind them that keeps the rate to the packet, as a NIC has in front
+of its wire: such a wire cannot make up for a burst that comes late, but none is late
+as long as something waits there.
+
 The generator's honesty. When a burst is offered at *now*, one was due at the later of
 two times: when the line became free, and since when there has always been something to
 send. Of the lag the port makes up the burst bound; the rest,
@@ -54,15 +59,19 @@ class Line:
         "_paused_since_ns",
         "_rate_bps",
         "_remainder",
+        "_saves_up",
         "free_ns",
         "generator_wait_ns",
         "generator_waits",
     )
 
-    def __init__(self, *, rate_bps: int, burst_bound_ns: int) -> None:
+    def __init__(
+        self, *, rate_bps: int, burst_bound_ns: int, saves_up: bool = False
+    ) -> None:
         """Make a line that is free; a *rate_bps* of 0 is no limit."""
         self._rate_bps = rate_bps
         self._burst_bound_ns = burst_bound_ns
+        self._saves_up = saves_up
         self._busy_since_ns = _LONG_AGO_NS
         self._is_offered = False
         # What division left over of the last bit.
@@ -142,7 +151,7 @@ class Line:
             self.free_ns = now_ns
             return
         start_ns = self.free_ns
-        if start_ns < self._busy_since_ns:
+        if start_ns < self._busy_since_ns and not self._saves_up:
             start_ns = self._busy_since_ns
         if start_ns < now_ns - self._burst_bound_ns:
             start_ns = now_ns - self._burst_bound_ns
@@ -158,10 +167,11 @@ class Pace:
     While there is nothing to send, or the window is full, nothing is saved up: a
     message that comes after a pause finds the rate that the flow was cut to.  A control
     that `keeps_rate` makes up for *burst_bound_ns* of being late, whatever made it so,
-    as a port does.  Of any other only what the data plane was late is made up, and no
-    more than `MADE_UP_NS` of that: a queue pair that is slowed down does not catch up
-    at the port's rate for the time that it has waited for its own port.  So in any time
-    T no more leaves than rate x (T + what the data plane was late) and one burst.
+    as a port does, and saves up where its port does.  Of any other only what the data
+    plane was late is made up, and no more than `MADE_UP_NS` of that: a queue pair that
+    is slowed down does not catch up at the port's rate for the time that it has waited
+    for its own port.  So in any time T no more leaves than rate x (T + what the data
+    plane was late) and one burst.
     """
 
     __slots__ = (
@@ -172,6 +182,7 @@ class Pace:
         "_from_ns",
         "_keeps_rate",
         "_packet_bytes",
+        "_saves_up",
         "_since_ns",
     )
 
@@ -182,10 +193,12 @@ class Pace:
         burst_ns: int,
         burst_bound_ns: int,
         packet_bytes: int,
+        saves_up: bool = False,
     ) -> None:
         """Make a pace for packets of *packet_bytes* on the wire."""
         self._congestion_control = congestion_control
         self._keeps_rate = congestion_control.keeps_rate
+        self._saves_up = saves_up and self._keeps_rate
         self._burst_ns = burst_ns
         self._burst_bound_ns = burst_bound_ns
         self._packet_bytes = packet_bytes
@@ -223,7 +236,7 @@ class Pace:
     def advance(self, wire_bytes: int, now_ns: int, due_ns: int) -> None:
         """Note that a burst has left; its port could have sent it since *due_ns*."""
         from_ns = self.ready_ns()
-        if from_ns < self._since_ns:
+        if from_ns < self._since_ns and not self._saves_up:
             from_ns = self._since_ns
         made_up_ns = self._burst_bound_ns
         if not self._keeps_rate:

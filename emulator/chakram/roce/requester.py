@@ -155,6 +155,7 @@ class Requester:
             # A queue pair's rate is as hard to keep on time as its port's.
             burst_bound_ns=settings.burst_bound_ns,
             packet_bytes=settings.path_mtu + overhead_bytes,
+            saves_up=settings.saves_up,
         )
         self._verb = int(Verb[settings.verb.upper()])
         self._queue = SendQueue(settings.path_mtu)

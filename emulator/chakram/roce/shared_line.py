@@ -53,6 +53,7 @@ class SharedLine(Line):
     Args:
         rate_bps: Of the whole port; positive.
         burst_bound_ns: See `Line`.
+        saves_up: See `Line`.
         words: The rows of all parts, 64-bit integers, at first all 0.
         index: Which part this is.
 
@@ -75,10 +76,13 @@ class SharedLine(Line):
         *,
         rate_bps: int,
         burst_bound_ns: int,
+        saves_up: bool = False,
         words: MutableSequence[int] | memoryview[int],
         index: int,
     ) -> None:
-        super().__init__(rate_bps=rate_bps, burst_bound_ns=burst_bound_ns)
+        super().__init__(
+            rate_bps=rate_bps, burst_bound_ns=burst_bound_ns, saves_up=saves_up
+        )
         if rate_bps <= 0:
             raise ValueError("a line without a rate is not shared")
         if not 0 <= index < len(words) // _WORDS:
@@ -153,7 +157,7 @@ class SharedLine(Line):
         # twice.
         still_ns = self._still_ns()
         free_ns = still_ns + self._taken_ns()
-        start_ns = self._busy_since()
+        start_ns = free_ns if self._saves_up else self._busy_since()
         if start_ns < now_ns - self._burst_bound_ns:
             start_ns = now_ns - self._burst_bound_ns
         if start_ns > free_ns:

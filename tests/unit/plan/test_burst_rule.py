@@ -84,6 +84,37 @@ def test_more_hops_want_longer_bursts(rate_bps: int, packets: int) -> None:
     )
 
 
+@pytest.mark.parametrize("tiers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("rate_bps", "packets"),
+    [(40_000_000, 2), (100_000_000, 2), (200_000_000, 4), (1_000_000_000, 15)],
+)
+def test_modelled_switches_want_fewer_bursts_however_many_they_are(
+    rate_bps: int, packets: int, tiers: int
+) -> None:
+    assert packets == burst_packets(
+        rate_bps=rate_bps,
+        path_mtu=4096,
+        window_bytes=None,
+        on_kernel=True,
+        ports=8,
+        tiers=tiers,
+        is_modelled=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "packets", "window"),
+    [(40_000_000, 15, 245_760), (40_000_000, 2, WINDOW), (200_000_000, 4, 125_000)],
+)
+def test_modelled_switches_have_windows_of_5_ms(
+    rate_bps: int, packets: int, window: int
+) -> None:
+    assert window == window_bytes(
+        burst_packets=packets, path_mtu=4096, modelled_rate_bps=rate_bps
+    )
+
+
 @pytest.mark.parametrize(
     ("packets", "window"), [(2, WINDOW), (4, WINDOW), (8, 2 * WINDOW), (15, 245_760)]
 )

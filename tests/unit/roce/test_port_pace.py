@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
 from chakram.results.counters import fct_bucket
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER
+from chakram.roce.pacing import Line
 from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.ports import GIGABIT, MIDDLE_NS, MTU, ack_of, drained, make_port
 
@@ -43,6 +46,47 @@ def test_a_late_shell_catches_up_within_the_bound() -> None:
     assert len(drained(port, late_ns)) == 3
     assert port.statistics().generator_wait_ns == 0
     assert port.next_wakeup_ns() == late_ns + MIDDLE_NS
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_a_port_that_saves_up_begins_ahead_after_each_pause(paced: bool) -> None:
+    line = Line(rate_bps=GIGABIT, burst_bound_ns=2 * MIDDLE_NS, saves_up=True)
+    settings = {
+        "congestion_control": FixedRate(rate_bps=GIGABIT) if paced else None,
+        "burst_bound_ns": 2 * MIDDLE_NS,
+        "saves_up": True,
+    }
+    port = make_port(rate_bps=GIGABIT, line=line, settings=settings)
+    for start_ns in (1000 * MIDDLE_NS, 2000 * MIDDLE_NS):
+        port.post_send(1, 0, 5 * MTU, start_ns)
+        # As if it had begun earlier by the bound.
+        sent = drained(port, start_ns)
+        assert len(sent) == 2
+        wire_ns = 8 * sum(burst.wire_bytes for burst in sent)
+        assert port.next_wakeup_ns() == start_ns - 2 * MIDDLE_NS + wire_ns
+        # A shell that is two packets late finds two more due.
+        assert len(drained(port, port.next_wakeup_ns() + 2 * MIDDLE_NS)) == 3
+    assert port.statistics().generator_wait_ns == 0
+
+
+class Forced(FixedRate):
+    """A rate that the network forces on a queue pair."""
+
+    keeps_rate = False
+
+
+@pytest.mark.parametrize(("control", "packets"), [(FixedRate, 2), (Forced, 1)])
+def test_only_a_rate_to_be_kept_is_saved_up(
+    control: type[FixedRate], packets: int
+) -> None:
+    settings = {
+        "congestion_control": control(rate_bps=GIGABIT),
+        "burst_bound_ns": 2 * MIDDLE_NS,
+        "saves_up": True,
+    }
+    port = make_port(settings=settings)
+    port.post_send(1, 0, 6 * MTU, 1000 * MIDDLE_NS)
+    assert len(drained(port, 1000 * MIDDLE_NS)) == packets
 
 
 def test_what_cannot_be_made_up_is_accounted_for() -> None:
