@@ -11,6 +11,7 @@ import pytest
 
 from chakram.cli import bench as bench_verb
 from chakram.cli import main
+from chakram.cli.bench_programs import sizes_of
 from chakram.controller import virtual_time
 from chakram.controller.virtual_time import simulate_experiment
 from chakram.errors import ConfigError, RunInterrupted
@@ -342,6 +343,7 @@ def test_the_least_bandwidth_is_demanded(
         (["all_reduce"], "there is no such test"),
         (["all_reduce_perf", "-b", "2M", "-e", "1M"], "below the smallest"),
         (["all_reduce_perf", "-b", "0", "-e", "1M", "-f", "2"], "would never grow"),
+        (["all_reduce_perf", "-b", "8", "-e", "1M", "-i", "0"], "-i 0: sizes would"),
         (["all_reduce_perf", "-b", "1", "-e", "1M", "-i", "1"], "more than 1000 sizes"),
         (["all_reduce_perf", "-b", "8Q"], "-b 8Q: '8Q' has an unknown unit 'Q'"),
         (["all_reduce_perf", "-d", "all"], "-d all: is not one type"),
@@ -414,3 +416,18 @@ def test_a_run_that_takes_long_says_how_long(
     told = re.search(r"takes ([0-9.]+)s at least", capsys.readouterr().err)
     assert told is not None
     assert float(told[1]) == pytest.approx(seconds, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ((8, 8, 0, 1), [8]),
+        ((8, 24, 8, 1), [8, 16, 24]),
+        ((0, 16, 8, 1), [0, 8, 16]),
+        ((8, 40, 8, 2), [8, 16, 32]),
+    ],
+)
+def test_sizes_grow_by_a_step_or_a_factor(
+    options: tuple[int, int, int, int], sizes: list[int]
+) -> None:
+    assert list(sizes_of(*options)) == sizes

@@ -28,7 +28,14 @@ class Numbered:
             raise ValueError("as many as there are")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinted:
+    where: Name
+    hint: str | None = None
+
+
 TOLD = Mapper(Told, pb.Failed)
+HINTED = Mapper(Hinted, pb.ErrorDetail, beyond=["kind", "found"])
 NUMBERED = Mapper(Numbered, pb.Progress, beyond=["waiting_for", "foreign"])
 
 
@@ -41,6 +48,14 @@ def test_fields_go_by_their_names_and_rows_by_their_order() -> None:
         (2, 30),
     ]
     assert NUMBERED.decode(message) == value
+
+
+@pytest.mark.parametrize("hint", [None, "", "try again"])
+def test_what_may_be_none_is_left_out_of_the_message(hint: str | None) -> None:
+    value = Hinted(where="w", hint=hint)
+    message = HINTED.encode(value)
+    assert message.HasField("hint") is (hint is not None)
+    assert HINTED.decode(message) == value
 
 
 def test_what_is_for_people_is_clipped_on_both_sides() -> None:
