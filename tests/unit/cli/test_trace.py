@@ -229,6 +229,9 @@ def test_reading_options_reach_the_reader(tmp_path: Path) -> None:
     error = fails("show", tmp_path, "--dependencies", "none")
     assert isinstance(error, ConfigError)
     assert "none of auto, data, control, both" in str(error)
+    error = fails("show", tmp_path, "--uncorrected", "spelling")
+    assert isinstance(error, ConfigError)
+    assert str(error).startswith("--uncorrected: 'spelling' is no correction (")
 
 
 def test_convert_goes_to_json_and_back(made: Path, tmp_path: Path) -> None:
