@@ -119,6 +119,22 @@ def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(seen) == [0, 1]
 
 
+def test_queue_pairs_that_are_not_looked_at_are_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampling, "ROWS_PER_BIN", 1)
+    plane, plan = made(4)
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    send(plane, 1)
+    seen = []
+    for turn in range(1, 5):
+        sampler.turn(turn * BIN_NS)
+        taken = rows(sampler.rows.take().queue_pairs, QUEUE_PAIR_FIELDS)
+        seen += [row["rank"] for row in taken]
+
+    assert seen == sorted(seen)
+
+
 def test_bins_get_longer_when_rows_get_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "ROWS_PER_BIN_LENGTH", 4)
     plane, plan = made()

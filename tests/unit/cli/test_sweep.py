@@ -125,8 +125,23 @@ def test_every_cell_is_compared_with_its_baseline(
     lines = [line.split() for line in told.out.splitlines()]
     assert lines[2][:4] == ["fast", "64KiB", "ring", "2"]
     assert "base" in lines[2]
+    assert "# change: of the iteration, from its baseline" in told.out
     assert files(made) == before
     assert sorted(made.glob("runs/*/*")) == runs
+
+
+def test_of_a_cell_alone_nothing_is_said_of_changes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "suite.yaml").write_text(
+        "version: 1\nname: one\nbase: base.yaml\nmatrix: {size: [64KiB]}\n"
+        "repetitions: 1\n"
+    )
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml"]) == 0
+    told = capsys.readouterr().out
+    assert "64KiB" in told
+    assert "# change" not in told
 
 
 def test_it_goes_on_where_it_was_cut(

@@ -11,7 +11,7 @@ from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.algorithms.base import OnePartPerRank
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm, Transfer, rank_schedule
-from chakram.collectives.schedule_check import build_schedule, check_schedule
+from chakram.collectives.schedule_check import build_schedule, check_schedule, promised
 from tests.schedules import nsteps
 
 AR, AG = CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_GATHER
@@ -154,6 +154,16 @@ def test_the_postcondition_of_every_operation_is_known(op: CollectiveOp) -> None
     for name in algorithm_names(op):
         for root in (0, 2):
             assert check_schedule(algorithm(op, name), nranks=3, root=root) == []
+
+
+def test_a_reduction_is_promised_to_its_root_alone() -> None:
+    schedule = build_schedule(
+        algorithm(CollectiveOp.REDUCE, algorithm_names(CollectiveOp.REDUCE)[0]),
+        nranks=3,
+        root=2,
+    )
+    whole = dict.fromkeys(range(schedule.nchunks), frozenset(range(3)))
+    assert [promised(schedule, each) for each in range(3)] == [{}, {}, whole]
 
 
 def test_transfers_come_by_step_then_turn_then_position() -> None:

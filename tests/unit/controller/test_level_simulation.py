@@ -156,6 +156,20 @@ def test_messages_within_a_host_take_their_time_or_none(tmp_path: Path) -> None:
     assert slow > at_once
 
 
+def test_messages_within_a_host_are_sent_when_they_are_posted(tmp_path: Path) -> None:
+    results = simulated(
+        tmp_path,
+        **{
+            "jobs[0]__placement__ranks_per_port": "4",
+            "jobs[0]__placement__local_rate": "1Mbit",
+        },
+    )
+    columns = ("posted_ns", "first_sent_ns")
+    flows = results.table("flows", *columns).to_pylist()
+    assert flows
+    assert all(flow["first_sent_ns"] == flow["posted_ns"] for flow in flows)
+
+
 def test_a_cost_model_of_messages_needs_their_level(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"set simulation\.level, or --level"):
         simulated(

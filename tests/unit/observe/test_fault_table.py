@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.cli import main
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_page import run_page
+from chakram.observe.report.run_rows import report_rows
 from chakram.observe.run_results import RunResults, open_run
 from chakram.observe.validation import check_run
 from chakram.observe.why import surroundings_of, why_of
@@ -144,6 +147,12 @@ def test_why_says_what_was_injected_at_the_place_of_a_cause(
     capsys.readouterr()
     assert main(["why", str(results.path)]) == 0
     assert f"slow link at h1-leaf0 up (injected: {said})" in capsys.readouterr().out
+
+
+def test_rows_of_a_report_are_those_that_move_data(results: RunResults) -> None:
+    (row,) = report_rows(RunData(results))
+    assert row.row.op is CollectiveOp.ALL_REDUCE
+    assert len(row.records) == 3 * 4
 
 
 def test_the_page_lists_and_shades_them(results: RunResults) -> None:

@@ -533,3 +533,14 @@ def test_distributions_are_those_of_each_agent() -> None:
     found = state.snapshot().histograms["chakram_round_trip_seconds"]["r", "h1"]
     assert found.counts[3] == sum(found.counts) == 7
     assert found.sum_seconds == pytest.approx(0.005)
+
+
+def test_times_of_hosts_are_seconds() -> None:
+    found = {
+        name: value
+        for (name, labels), value in samples(full_state(1)).items()
+        if "h0" in labels
+    }
+    for column, (name, _) in HOST_COUNTERS.items():
+        expected = 1e-9 if column.endswith("_ns") else 1.0
+        assert found[f"chakram_host_{name}"] == pytest.approx(expected)

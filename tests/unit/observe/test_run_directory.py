@@ -16,6 +16,8 @@ from chakram.observe import run_directory
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
+from chakram.plan.plan import RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.results.records import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
@@ -65,7 +67,10 @@ def test_a_run_becomes_thirteen_files(tmp_path: Path) -> None:
         "queue_pair_ends": 0,
     }
     assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"
-    assert len(json.loads((directory.path / "plan.json").read_text())["ranks"]) == 4
+    planned = json.loads((directory.path / "plan.json").read_text())
+    assert len(planned["ranks"]) == 4
+    assert planned["transport"].keys() == {each.name for each in fields(TransportPlan)}
+    assert planned["settings"].keys() == {each.name for each in fields(RunSettings)}
 
 
 def test_a_killed_run_is_readable_up_to_the_last_flush(tmp_path: Path) -> None:

@@ -106,6 +106,18 @@ def test_only_pairs_of_a_slow_link_are_slow() -> None:
     assert finding.found.startswith("less than 90% of what its links state: 10% (9.")
 
 
+def test_pairs_of_an_agent_that_is_gone_have_no_figures() -> None:
+    measured = Measured(tested=ALL, absent={"a2": "it is gone"})
+    measured.alone, measured.together = simulated(measured_over(passes=ALL))
+
+    report = report_of(ports(COUNT), measured, transport=TRANSPORT, settings=SETTINGS)
+
+    named = {each.source for each in report.pairs}
+    assert named == {each.destination for each in report.pairs} == {"h0", "h1", "h3"}
+    first = report.findings[0]
+    assert (first.check, first.found) == ("agent", "it is gone")
+
+
 def test_pairs_whose_long_packets_are_lost_are_left_out_and_the_rest_is_measured() -> (
     None
 ):

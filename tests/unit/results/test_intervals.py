@@ -57,6 +57,13 @@ def test_a_line_waits_for_its_time_and_for_all_agents() -> None:
     assert "  22 Mbit/s" in second
 
 
+def test_what_comes_at_the_very_beginning_is_a_rate_of_a_nanosecond() -> None:
+    intervals = Intervals(every_ns=0, begin_ns=0)
+    line = take(intervals, "a", sample(1), 0.0)
+    assert line is not None
+    assert " 1 MB " in line
+
+
 def test_the_busiest_process_counts() -> None:
     intervals = Intervals(every_ns=SECOND_NS, begin_ns=0)
     busy_ns = {0: 100_000_000, 1: 900_000_000, 2: 0}

@@ -377,6 +377,16 @@ def test_a_request_that_is_not_served_is_asked_for_where_something_is_missing() 
     assert statistics.invalid_requests == 0
 
 
+def test_a_request_that_came_before_is_not_asked_for_again() -> None:
+    qp = make_queue_pair()
+    receive(qp, 0)
+    answers(qp)
+    qp.arrivals.refuse(0, 0, 0, "it is not supported")
+
+    assert answers(qp) == []
+    assert qp.statistics().failure is None
+
+
 def test_requests_that_are_not_served_are_refused() -> None:
     qp = make_queue_pair()
     read = Packet(

@@ -296,3 +296,20 @@ def test_peers_must_be_mutual() -> None:
             next_hops=lambda _node, _destination: [0],
             seed=1,
         )
+
+
+def test_after_a_storm_the_watchdog_counts_from_nothing() -> None:
+    watchdog = WatchdogSettings(
+        detection_ns=100_001, restoration_ns=10**9, action="alert", poll_ns=100_000
+    )
+    wires = star(2, lambda ends: sonic(ends, watchdog=watchdog))
+    wires.model.pause(1, 3, NEVER, 0)
+    wires.send(0, 1, 1)
+    wires.run(1_050_000)
+    # At every second look only: one alone is a nanosecond too short.
+    assert wires.model.port(1).counted(1_050_000)["storms"][3] == 5
+
+
+def test_a_watchdog_may_look_every_nanosecond() -> None:
+    settings = WatchdogSettings(detection_ns=1, restoration_ns=1, poll_ns=1)
+    assert settings.action == "drop"

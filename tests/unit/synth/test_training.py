@@ -262,6 +262,19 @@ def test_shared_experts_run_while_tokens_travel() -> None:
     assert ops(made)[A2A] == 4
 
 
+def test_shared_experts_gather_their_input_once_more_for_the_way_back() -> None:
+    made = graph(
+        "moe", model="deepseek-v3", layers=4, ep=4, tp=2, dp=1, sequence=64,
+        micro_batch=1,
+    )  # fmt: skip
+    shared = {n.name for n in made.nodes() if ".shared.gather" in n.name}
+    assert shared == {
+        "layer3.forward.shared.gather",
+        "layer3.backward.shared.gather",
+        "layer3.backward.shared.gather_input",
+    }
+
+
 def test_experts_compute_as_many_tokens_as_they_get() -> None:
     settings = {"layers": 1, "ep": 4, "experts": 8, "dp": 1}
     hot = {"law": "hot_rank", "target": 1, "share": 0.7}

@@ -12,6 +12,7 @@ from chakram.collectives.algorithms.buffers import carry_out
 from chakram.collectives.algorithms.listed import ListedAlgorithm, listed_from
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
+from chakram.user_algorithms import msccl_xml
 from chakram.user_algorithms.files import load_source
 from chakram.user_algorithms.msccl import program_of
 from chakram.user_algorithms.msccl_xml import parse_msccl
@@ -90,6 +91,13 @@ PAIR = [
                      ("r", "i1", "i1")])],
 ]  # fmt: skip
 """An all_reduce of two ranks as reduce_scatter and all_gather."""
+
+
+def test_a_program_has_so_many_steps_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msccl_xml, "MAX_ACTIONS", 8)
+    listed(algo("allreduce", PAIR, chunks=2))
+    monkeypatch.setattr(msccl_xml, "MAX_ACTIONS", 7)
+    assert "has more than 7 steps" in refusal(algo("allreduce", PAIR, chunks=2))
 
 
 def test_steps_become_transfers_that_wait_for_what_came_before() -> None:

@@ -49,3 +49,4 @@ def test_a_hierarchical_all_reduce_crosses_on_its_rail_only() -> None:
             if transfer.dst // 4 != position // 4
         }
         assert crossing == {(position + 4) % 12}
+    assert check_schedule(how, nranks=12) == []
