@@ -110,6 +110,10 @@ def test_the_header_says_what_was_simulated_and_what_was_not(tmp_path: Path) -> 
         assert word in text
 
 
+def test_nothing_has_to_keep_up_with_a_simulation(tmp_path: Path) -> None:
+    assert simulated(tmp_path).summary().keeping_up is None
+
+
 def test_many_messages_are_not_recorded_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

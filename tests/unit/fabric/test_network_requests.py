@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.network_requests import NetworkRequests
-from chakram.fabric.shapes import clos
 from chakram.fabric.topology import PortRef
+from tests.leaf_spines import clos
 from tests.unit.fabric.links import GBIT
 
 

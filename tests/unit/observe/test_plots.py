@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import AdaptiveTicker, GlyphRenderer, HoverTool
+import numpy as np
+from bokeh.models import AdaptiveTicker, GlyphRenderer, HoverTool, Image
 
 from chakram.observe.report import plots
-from chakram.observe.report.run_plots import Curve, curves
+from chakram.observe.report.run_plots import Curve, curves, heat_map
 
 
 def data_of(plot: Any) -> list[dict[str, Any]]:
@@ -45,7 +46,19 @@ def test_the_pointer_shows_the_text_of_a_point_or_its_value() -> None:
         y="ns",
     )
     tips = [each.tooltips for each in plot.select(HoverTool)]
-    assert tips == [[("told", "@text")], [("plain", "@y")]]
+    assert sorted(tips) == [[("plain", "@y")], [("told", "@text")]]
     by_text = [each for each in data_of(plot) if "text" in each]
     assert by_text
     assert all(each["text"] == ["three", "four"] for each in by_text)
+
+
+def test_a_heat_map_covers_its_time_and_its_rows() -> None:
+    plot = heat_map(
+        np.array([[0.0, 50.0], [400.0, 0.4]]),
+        name="n", title="t", end_ns=2000, y_label="y", legend="busy", high=100,
+    )  # fmt: skip
+    (glyph,) = [each.glyph for each in plot.select(GlyphRenderer)]
+    assert isinstance(glyph, Image)
+    assert (glyph.x, glyph.y, glyph.dw, glyph.dh) == (0, 0, 2000, 2)
+    (data,) = data_of(plot)
+    assert data["image"][0].tolist() == [[0, 50], [255, 0]]

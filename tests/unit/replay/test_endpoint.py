@@ -47,6 +47,22 @@ def pair_of(
     return left, right
 
 
+def test_collectives_of_a_group_are_sent_in_one_order_messages_in_none() -> None:
+    plan, _ = world_plan([collective("all_gather", 8)], nranks=3, rate_bps=None)
+    shared = []
+    for endpoint in endpoints_of(plan):
+        first, *others = [each.send_order for each in endpoint.engine.queue_pairs()]
+        assert first is not None
+        assert all(each is first for each in others)
+        shared.append(first)
+    assert len({*map(id, shared)}) == 3
+
+    world = world_group(2)
+    programs = [program(0, world, [send(1, 8)]), program(1, world, [receive(0, 8)])]
+    for endpoint in endpoints_of(make_plan(programs, single_switch(2, None))):
+        assert {each.send_order for each in endpoint.engine.queue_pairs()} == {None}
+
+
 def test_ranks_in_the_background_are_not_waited_for() -> None:
     settings = RunSettings(
         warmup=0, measured=1, jobs=(JobSettings(job="b", is_background=True),)
