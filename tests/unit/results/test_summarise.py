@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.results.banners import banners
 from chakram.results.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.results.joining import CollectiveJoiner
+from chakram.results.message_summary import PortFacts
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey, LinkRecord
@@ -248,6 +250,13 @@ def test_one_wait_that_changes_no_mean_is_counted_and_no_banner() -> None:
     assert summary.generator_wait_share == reduce.generator_wait_share < 0.05
     assert summary.banners == ()
     assert summary.keeping_up is None
+    # Nor is there where the rates of ports are known, as of a run.
+    found = measurements(rows)
+    ports = {0: PortFacts(number=0, host="h0", rate_bps=10**9)}
+    transport: Any = SimpleNamespace(ports=ports)
+    assert summarise(replace(found, transport=transport)).keeping_up is None
+    bound = measurements(run(generator_wait_ns=10_000))
+    assert summarise(replace(bound, transport=transport)).keeping_up is not None
 
 
 def test_unfinished_collectives_are_left_out_and_said() -> None:

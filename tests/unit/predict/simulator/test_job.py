@@ -375,3 +375,19 @@ def test_queue_pairs_say_what_was_lost_on_them() -> None:
         assert row["nak_sequence_tx"] == row["nak_rx"] == 1
         assert row["retransmitted_nak"] == row["data_frames_retransmitted"] > 0
         assert row["nak_reordered_tx"] == row["nak_reordered_rx"] == 0
+
+
+def test_a_short_job_is_sent_in_the_bursts_of_its_transport() -> None:
+    def end_ns(max_burst_packets: int) -> int:
+        transport = TransportPlan(
+            path_mtu=1024, window_bytes=1 << 20, max_burst_packets=max_burst_packets
+        )
+        plan, topology = world_plan(
+            [collective("all_gather", 20_000)],
+            nranks=3,
+            rate_bps=10**9,
+            transport=transport,
+        )
+        return simulate_plan(plan, topology, rng=random.Random(1)).end_ns
+
+    assert end_ns(4) < end_ns(1)
