@@ -255,14 +255,15 @@ class _Judge:
         self._port_of: dict[str, str] = {}
         self._back: dict[str, str] = {}
         ends: dict[str, str] = {}
-        self._rates: dict[tuple[str, str], list[int]] = {}
+        rates: dict[tuple[str, str], list[int]] = {}
         for link in around.links:
             if link.port is not None:
                 self._port_of.setdefault(link.port.rpartition(":")[0], link.port)
                 other = ends.setdefault(link.link, link.port)
                 self._back |= {link.port: other, other: link.port}
             if link.rate_bps:
-                self._rates.setdefault(_like(link), []).append(link.rate_bps)
+                rates.setdefault(_like(link), []).append(link.rate_bps)
+        self._usual_bps = {like: median(found) for like, found in rates.items()}
         # By port: packets of messages that leave by it, and those sent again.
         self._packets: Counter[str] = Counter()
         self._again: Counter[str] = Counter()
@@ -343,6 +344,10 @@ class _Judge:
         rate_bps = self._around.rates_bps.get((self.job, message.src))
         if not rate_bps:
             return 0
+        link = self._link_of.get(self._host_port(self.job, message.src))
+        usual_bps = self._usual_bps.get(_like(link), 0) if link else 0
+        if rate_bps < _OF_PEERS * usual_bps:
+            rate_bps = round(usual_bps)
         before = max(0, message.packets - 1)
         wire_bytes = before * (self._around.path_mtu + self._around.overhead_bytes)
         return -(-wire_bytes * _BIT_NS // rate_bps)
@@ -529,8 +534,9 @@ class _Judge:
         link = self._link_of.get(port)
         if link is None:
             return False
-        rates_bps = self._rates.get(_like(link), ())
-        return bool(link.rate_bps and link.rate_bps < _OF_PEERS * median(rates_bps))
+        return bool(
+            link.rate_bps and link.rate_bps < _OF_PEERS * self._usual_bps[_like(link)]
+        )
 
     def _load(self, port: str) -> float:
         """Return how busy a link was."""

@@ -547,6 +547,28 @@ def test_lost_is_what_is_beyond_nominal() -> None:
     assert why.by_collective == (("c7", 600),)
 
 
+@pytest.mark.parametrize(("rate_bps", "lost_ns"), [(10**9, 0), (4 * 10**8, 60)])
+def test_transfer_by_a_port_slower_than_others_like_it_is_lost(
+    rate_bps: int, lost_ns: int
+) -> None:
+    """5 bytes before the last packet take 40 ns at the rate of the others."""
+    links = [
+        link(f"h{at}:eth0", f"h{at}-leaf0", "up", kind="host", rate_bps=10**9)
+        for at in range(1, 4)
+    ]
+    own = link("h0:eth0", "h0-leaf0", "up", kind="host", rate_bps=rate_bps)
+    took_ns = 40 * 10**9 // rate_bps
+    piece = Piece(Part.TRANSFER, 0, took_ns, 0, None, SENT._replace(packets=2))
+    around = Surroundings(
+        links=[own, *links],
+        hosts={("j", 0): "h0"},
+        rates_bps={("j", 0): rate_bps},
+        path_mtu=5,
+    )
+    why = explain([Path(job="j", iteration=0, pieces=(piece,))], around)
+    assert why.lost_ns == lost_ns
+
+
 def test_below_three_in_a_hundred_there_is_no_single_cause() -> None:
     pieces = (
         Piece(Part.PROPAGATE, 0, 971, 0),
