@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.control.events import (
+    AgentEvent,
     Failed,
     Finished,
     LogLine,
@@ -47,9 +49,6 @@ from chakram_agent.shards import Shards
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chakram.control.events import AgentEvent
     from chakram.plan.plan import AgentPlan
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from chakram_agent.shell import ServeOptions, serve
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chakram_agent.metrics import AgentMetrics
 
 __all__ = ["main"]

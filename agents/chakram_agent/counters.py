@@ -17,15 +17,12 @@ from __future__ import annotations
 import mmap
 import os
 from array import array
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
 from chakram.results.counters import TOTAL_SLOTS
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["SharedCounters"]
 

@@ -7,6 +7,7 @@ anyway, and time in a shard is dear.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
@@ -22,8 +23,6 @@ from chakram.results.counters import (
 from chakram.results.records import FLOW_FIELDS, RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chakram.plan.plan import AgentPlan
     from chakram_agent.counters import SharedCounters
 

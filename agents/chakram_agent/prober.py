@@ -11,6 +11,7 @@ import errno
 import select
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from chakram.plan.probes import (
     PROBE_SENT,
     PROBE_TOO_BIG,
     PROBE_UNREACHABLE,
+    ProbePlan,
+    ProbeTarget,
 )
 from chakram.results.records import RecordRows
 from chakram_agent.dataplane.probe_packets import (
@@ -30,10 +33,7 @@ from chakram_agent.dataplane.probe_packets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from chakram.plan.plan import AgentPlan, PortPlan
-    from chakram.plan.probes import ProbePlan, ProbeTarget
     from chakram_agent.dataplane.probe_port import ProbePort
 
 __all__ = ["Prober"]

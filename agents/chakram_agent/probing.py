@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from chakram_agent.dataplane.routes import refuse_loopback_route
 from chakram_agent.prober import Prober
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chakram.plan.plan import AgentPlan, PortPlan
     from chakram_agent.pipe import ShardPipe
     from chakram_agent.policy import Policy

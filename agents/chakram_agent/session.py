@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-from chakram.control.events import Progress, RecordBatch
-
-if TYPE_CHECKING:
-    from chakram.control.events import AgentEvent
+from chakram.control.events import AgentEvent, Progress, RecordBatch
 
 __all__ = ["Session"]
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import mmap
 import os
 import socket
+from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING
 
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.roce.shared_line import SharedLine
-from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chakram.control.protocol_messages import pb
     from chakram.plan.plan import AgentPlan, PortPlan
     from chakram.plan.transport import TransportPlan
-    from chakram_agent.dataplane.loop import Line
     from chakram_agent.policy import Policy
 
 __all__ = ["build_plane"]

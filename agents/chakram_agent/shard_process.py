@@ -6,16 +6,13 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from chakram.control.protocol_messages import decode_message, pb
 from chakram.errors import EnvironmentProblem
 from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 __all__ = ["ShardProcess", "read_frame"]
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.control.codec import encode_plan
 from chakram.control.error_details import rebuild
 from chakram.control.event_codec import decode_progress, decode_rows
-from chakram.control.events import CountersSnapshot, Progress, RecordBatch
+from chakram.control.events import AgentEvent, CountersSnapshot, Progress, RecordBatch
 from chakram.control.protocol_messages import pb
 from chakram.errors import ChakramError
 from chakram.fabric.cores import shard_core
 from chakram_agent.divided import DividedPorts
 from chakram_agent.events import (
     Abort,
+    Event,
     ShardFailed,
     ShardFinished,
     ShardReady,
@@ -27,11 +29,7 @@ from chakram_agent.lease import LAPSED, Lease
 from chakram_agent.shard_process import ShardProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chakram.control.events import AgentEvent
     from chakram.plan.plan import AgentPlan
-    from chakram_agent.events import Event
     from chakram_agent.metering import Metering
     from chakram_agent.policy import Policy
 

@@ -9,10 +9,11 @@ import os
 import platform
 import socket
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
 
@@ -47,9 +48,6 @@ from chakram_agent.dataplane.opening import PORT_KINDS
 from chakram_agent.state import TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from typing import Any, TypeAlias
-
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
     from chakram_agent.session import Session

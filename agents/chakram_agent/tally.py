@@ -9,12 +9,14 @@ down as the queue pair's own row.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
 from chakram.results.counters import distribution_slot, fault_slot, slot
 from chakram.results.statistics import (
+    HistogramCounts,
     PortStatistics,
     QueuePairStatistics,
     counters_of,
@@ -24,10 +26,7 @@ from chakram_agent.sampling import port_row
 from chakram_agent.utilisation import Utilisation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.plan.plan import AgentPlan
-    from chakram.results.statistics import HistogramCounts
     from chakram.roce.queue_pair import QueuePair
     from chakram_agent.counters import SharedCounters
     from chakram_agent.dataplane.loop import DataPlane, Line

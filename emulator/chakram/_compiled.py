@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -29,11 +30,8 @@ from importlib.machinery import (
     SourceFileLoader,
 )
 from importlib.util import spec_from_file_location
-from typing import TYPE_CHECKING, Literal, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import ModuleType
+from types import ModuleType
+from typing import Literal, cast
 
 __all__ = ["CompiledFinder", "CompiledStatus", "Mode", "install", "status"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.config.experiment import Experiment, load_experiment, parse_experiment
 from chakram.controller import shell, virtual_time
-from chakram.controller.observer import Silent
+from chakram.controller.observer import Progress, Silent
 from chakram.controller.request import RunRequest
 from chakram.errors import RunInterrupted
 from chakram.observe import run_results
@@ -24,7 +24,6 @@ from chakram.results import comparison
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chakram.controller.observer import Progress
     from chakram.controller.outcome import RunOutcome
     from chakram.results.causes import Why
     from chakram.results.comparison import Comparison

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.units import format_size
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chakram.errors import InputError
 
 __all__ = ["read_bounded", "read_stream_bounded"]

@@ -34,10 +34,8 @@ The tree::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Self
 
 
 class ChakramError(Exception):

@@ -10,12 +10,12 @@ wrong.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from ipaddress import ip_address
 from types import NoneType, UnionType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     TypeVar,
@@ -27,9 +27,6 @@ from typing import (
 
 from chakram.addresses import why_unusable
 from chakram.units import LARGEST_SIZE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MAX_TEXT = 1024
 """Characters of a name or a path."""

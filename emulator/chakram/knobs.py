@@ -9,14 +9,12 @@ mapping (``chakram.control.mapper``), the key with its type, bounds, default and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.fields import Declared, declared_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["Knob", "KnobField", "knobs_of"]
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from chakram.errors import PlugInError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["PlugIn", "Registry", "modules_of"]
 

@@ -6,14 +6,13 @@ The library is loaded when a test asks for one of them, not before.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from chakram.api import Results
 
 __all__ = ["chakram_run", "chakram_runs", "chakram_simulate"]

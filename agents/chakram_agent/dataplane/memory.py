@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import TYPE_CHECKING
 
 from chakram.addresses import address_halves
-from chakram_agent.dataplane.port import Port, PortCapabilities
-
-if TYPE_CHECKING:
-    from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.dataplane.port import Port, PortCapabilities, PortOptions
 
 __all__ = ["MemoryNetwork", "MemoryPort"]
 

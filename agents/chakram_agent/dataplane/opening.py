@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from chakram_agent.dataplane.udp import open_udp_port
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection
 
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint

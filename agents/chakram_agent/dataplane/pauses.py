@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from chakram.errors import EnvironmentProblem
 from chakram.switch.pause_frames import ETHERTYPE_PAUSE, pause_ns, paused_classes
 from chakram.switch.profiles import DSCP_IS_CLASS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 __all__ = ["PauseListener"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ from chakram_agent.dataplane.burst_port import Port
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
 
 __all__ = ["Port", "PortCapabilities", "PortOptions", "of_class"]
 

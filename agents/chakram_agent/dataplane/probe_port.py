@@ -11,14 +11,13 @@ import errno
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram_agent.dataplane.udp_sockets import SOL_UDP, UdpSockets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chakram_agent.dataplane.port import PortOptions
 
 __all__ = ["Answer", "ProbePort"]

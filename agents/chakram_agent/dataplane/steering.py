@@ -24,14 +24,11 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from chakram.errors import FabricError
 from chakram.plan.queue_pairs import MAX_SHARDS
 from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["open_receivers", "steering_program"]
 

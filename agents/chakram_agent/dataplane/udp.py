@@ -7,22 +7,17 @@ import socket
 import struct
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from chakram.addresses import address_halves
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.port import Port, class_of
+from chakram_agent.dataplane.port import Port, PortCapabilities, PortOptions, class_of
 from chakram_agent.dataplane.udp_sockets import (
     SO_RXQ_OVFL,
     SOL_UDP,
     UDP_SEGMENT,
     UdpSockets,
 )
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from chakram_agent.dataplane.port import PortCapabilities, PortOptions
 
 _batch: ModuleType | None
 try:

@@ -29,15 +29,11 @@ import resource
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING
 
 from chakram.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.port import PortCapabilities, class_of
-
-if TYPE_CHECKING:
-    from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.dataplane.port import PortCapabilities, PortOptions, class_of
 
 __all__ = [
     "SOL_UDP",

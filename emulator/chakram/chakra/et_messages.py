@@ -7,13 +7,14 @@ This is the only module that touches the generated code: the rest of the package
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakram.chakra import et_pb2
@@ -22,11 +23,6 @@ from chakram.chakra.repeated import (
     refuse_repeats_in_node,
 )
 from chakram.errors import GarbageTrace, TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
-    from google.protobuf.message import Message
 
 Node: TypeAlias = et_pb2.Node
 

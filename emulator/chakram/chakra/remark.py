@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from enum import StrEnum
-
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["Remark", "remark_at"]

@@ -6,13 +6,11 @@ tells.  Which one its producer meant, nobody knows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from chakram.chakra.wire import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, fields_of
 from chakram.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["refuse_repeats_in_metadata", "refuse_repeats_in_node"]
 

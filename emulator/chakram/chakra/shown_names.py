@@ -8,12 +8,10 @@ mlcommons/chakra; ASTRA-sim has memory nodes access a remote memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from chakram.chakra.et_messages import NodeType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["PREFIXES", "own_name", "shown_name"]
 

@@ -15,10 +15,11 @@ import resource
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -31,9 +32,6 @@ from chakram.errors import (
     RunInterrupted,
 )
 from chakram.units import about_size, format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["command_line", "main"]
 

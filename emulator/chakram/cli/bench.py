@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,8 +40,6 @@ from chakram.errors import (
 from chakram.units import format_size, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.controller.outcome import RunOutcome
     from chakram.observe.nccl_output import BenchRow, BenchSize, BenchTest

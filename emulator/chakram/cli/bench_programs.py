@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,8 +12,6 @@ from chakram.errors import ConfigError
 from chakram.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chakram.observe.nccl_output import BenchSize
 
 __all__ = [

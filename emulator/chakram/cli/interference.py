@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,6 @@ from chakram.errors import ConfigError, RunDirectoryError
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.controller.outcome import RunOutcome
     from chakram.results.interference import Factor, JobInterference

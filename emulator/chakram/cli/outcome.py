@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.cli.options import output_width, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from chakram.controller.outcome import RunOutcome
     from chakram.results.readers.beside import Beside
     from chakram.results.summary import Summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,8 +19,6 @@ from chakram.cli.options import (
 from chakram.cli.progress import ProgressReporter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chakram.preflight.report import PreflightReport
 
 __all__ = ["preflight", "show_preflight"]

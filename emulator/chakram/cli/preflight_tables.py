@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.preflight.report import (
+    CHECKS,
+    FAILED,
+    UNPROVEN,
+    Finding,
+    PairReport,
+    PreflightReport,
+)
 from chakram.units import format_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from chakram.preflight.report import Finding, PairReport, PreflightReport
 
 __all__ = ["print_report"]
 

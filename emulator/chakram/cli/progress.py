@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -22,13 +24,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from chakram.results.intervals import HEADING, Intervals, time_left
+from chakram.results.intervals import HEADING, AgentSample, Intervals, time_left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-
-    from chakram.results.intervals import AgentSample
     from chakram.results.under_way import UnderWay
 
 __all__ = ["ProgressReporter", "phases_line"]

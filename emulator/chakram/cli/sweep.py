@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,6 @@ from chakram.cli.options import Json, Wide, output_width, print_columns, print_j
 from chakram.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.observe.sweep_folder import CellRun, Outcome
     from chakram.observe.sweep_tables import CellResult
 

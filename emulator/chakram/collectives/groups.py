@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from chakram.fields import MAX_NAMES, AtMost, Name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WORLD = "world"
 """Name of the group of all ranks of a job, where the trace gives it none."""

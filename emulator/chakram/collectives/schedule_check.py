@@ -14,9 +14,9 @@ Source of the idea: msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import (
@@ -25,9 +25,6 @@ from chakram.collectives.schedule import (
     Transfer,
     rank_schedule,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "Schedule",

@@ -7,14 +7,11 @@ receives from each.  The rows of all members are the matrix of the collective, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
 from chakram.collectives.schedule import part_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from fractions import Fraction
-
 
 __all__ = [
     "Matrix",

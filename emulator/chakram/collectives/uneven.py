@@ -14,21 +14,21 @@ its own; the sizes of these pairs travel with its splits (``passed_bytes`` of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.listed import ListedAlgorithm
-from chakram.collectives.schedule import rank_schedule, uneven_schedule
+from chakram.collectives.schedule import (
+    Algorithm,
+    LocalTransfer,
+    RankSchedule,
+    Transfer,
+    rank_schedule,
+    uneven_schedule,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from chakram.collectives.schedule import (
-        Algorithm,
-        LocalTransfer,
-        RankSchedule,
-        Transfer,
-    )
     from chakram.collectives.splits import Matrix, Splits
 
     PairBytes = Callable[[int, int], int]

@@ -26,6 +26,7 @@ import yaml
 from pydantic import (
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
     TypeAdapter,
@@ -55,9 +56,6 @@ from chakram.settings.quantities import (
     problem,
     too_slow,
 )
-
-if TYPE_CHECKING:
-    from pydantic import ModelWrapValidatorHandler
 
 __all__ = [
     "CongestionSettings",

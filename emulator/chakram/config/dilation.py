@@ -8,13 +8,14 @@ queues are what they were.  Which fields are rates and times stands in their typ
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from chakram.config.jobs import Compute, Job
 from chakram.config.transport import Transport
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.settings.mistakes import Mistake
+from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import (
     LEAST_RATE_BPS,
     Model,
@@ -25,12 +26,9 @@ from chakram.settings.quantities import (
 from chakram.units import LONGEST_TIME_NS, exact_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pydantic.fields import FieldInfo
 
     from chakram.fabric.kinds.kind import FabricKind
-    from chakram.settings.mistakes import Location
 
 __all__ = [
     "KEPT",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from chakram.settings.mistakes import Location, Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
     from chakram.config.transport import Faults, PacketFaultSettings, Transport
 
 _LISTED = 6

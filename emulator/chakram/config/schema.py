@@ -11,9 +11,10 @@ import inspect
 import json
 import sys
 import textwrap
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from chakram.config.experiment import Experiment
 from chakram.fabric.kinds import KINDS
@@ -21,9 +22,6 @@ from chakram.fabric.kinds.kind import SIMULATE, KeyUse
 from chakram.settings.quantities import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
 __all__ = [

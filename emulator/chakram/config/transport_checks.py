@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from chakram.settings.mistakes import Location, Mistake
 from chakram.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chakram.config.jobs import Job
 
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}

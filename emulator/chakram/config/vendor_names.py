@@ -7,6 +7,7 @@ What the names of a congestion control mean says its class
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from chakram.settings.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from chakram.roce.congestion.profiles.vendors import (
         VendorName,
         VendorNumber,

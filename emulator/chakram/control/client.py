@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 import grpc
-from grpc.aio import AioRpcError, insecure_channel, secure_channel
+from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_channel
 
 from chakram.control.call_errors import explain, may_pass
 from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
 from chakram.control.codec import encode_plan
 from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event
-from chakram.control.events import Failed, Finished, PhaseChanged
+from chakram.control.events import (
+    AgentDescription,
+    AgentEvent,
+    Failed,
+    Finished,
+    PhaseChanged,
+)
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
 from chakram.control.service import (
     CHANNEL_OPTIONS,
     HEARTBEAT_INTERVAL_NS,
+    TlsFiles,
     agent_stub,
     channel_credentials,
     host_clock,
@@ -30,13 +39,6 @@ from chakram.errors import AgentError, ChakramError, PlanError
 from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-    from types import TracebackType
-
-    from grpc.aio import StreamStreamCall
-
-    from chakram.control.events import AgentDescription, AgentEvent
-    from chakram.control.service import TlsFiles
     from chakram.plan.plan import AgentPlan
 
 __all__ = ["AgentClient"]

@@ -7,11 +7,8 @@ RFC 5905, section 10.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["ClockOffset", "PingTimes", "estimate_offset"]
 

@@ -9,7 +9,7 @@ Data-plane processes use this module too: it needs protobuf, but not gRPC.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from chakram.addresses import is_ipv6
 from chakram.control.mapper import Mapper
@@ -18,12 +18,7 @@ from chakram.control.protocol_messages import pb
 from chakram.errors import PlanError
 from chakram.fields import MAX_TEXT, AtMost, Fault, taken
 from chakram.plan.plan import MAX_JOBS, MAX_RANKS, AgentPlan, QueuePairPlan, RankPlan
-from chakram.program.operations import POINT_TO_POINT
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from chakram.program.operations import RankProgram
+from chakram.program.operations import POINT_TO_POINT, RankProgram
 
 __all__ = ["decode_plan", "encode_plan"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.listed import (
     MAX_AFTER,
@@ -16,9 +16,6 @@ from chakram.collectives.algorithms.listed import (
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.protocol_messages import pb
 from chakram.fields import AtMost, Fault, Name, Size, Within, declared, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["collective_op", "decode_listed", "encode_listed"]
 

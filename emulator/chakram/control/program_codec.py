@@ -8,9 +8,10 @@ groups and splits many times.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from chakram.collectives.algorithms.listed import MAX_PARTS
+from chakram.collectives.algorithms.listed import MAX_PARTS, ListedAlgorithm
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.splits import Splits
 from chakram.control.listed_codec import collective_op, decode_listed, encode_listed
@@ -35,9 +36,6 @@ from chakram.program.columns import COLLECTIVE, RECEIVE, OperationColumns
 from chakram.program.operations import RankProgram, RankSplits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.ops import CollectiveOp
     from chakram.program.columns import Column
 

@@ -6,16 +6,13 @@ here, so that a change of the generator stays here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from chakram.control import chakram_pb2 as pb
 from chakram.control import plan_file_pb2 as plan_pb
 from chakram.errors import PeerError
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

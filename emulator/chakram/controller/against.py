@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chakram.bounded import read_bounded
 from chakram.errors import ResultsError
-from chakram.observe.run_results import open_run
+from chakram.observe.run_results import RunResults, open_run
 from chakram.results.readers.beside import (
     Beside,
     Flow,
@@ -14,11 +14,6 @@ from chakram.results.readers.beside import (
     beside_log,
     looks_like_flows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chakram.observe.run_results import RunResults
 
 __all__ = ["beside_file"]
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.schedule import Algorithm, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import bound_ns
 from chakram.predict.ceiling import ceiling_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chakram.collectives.schedule import Algorithm
 
 __all__ = ["AlgorithmStep", "AlgorithmSummary", "summarise_algorithm"]
 

@@ -8,6 +8,7 @@ that the two can be compared.  Source: ASTRA-sim 518bd51, read, built and run.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,15 +19,12 @@ from chakram.controller.planning import arrivals_ns, build_plan, transport_plan
 from chakram.controller.simulated import simulated_topology
 from chakram.errors import ConfigError
 from chakram.fabric.kinds.shape import FullyConnectedShape, RingShape
-from chakram.fabric.topology import EcnThresholds
+from chakram.fabric.topology import EcnThresholds, Link, Topology
 from chakram.program.lowering import BARRIER_NAME
 from chakram.roce.congestion.parameters import SHARE_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from chakram.config.experiment import Experiment
-    from chakram.fabric.topology import Link, Topology
     from chakram.plan.plan import Plan
 
 __all__ = ["AstraSimInputs", "astra_sim_inputs"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.controller.link_records import directions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chakram.fabric.counters import LabCounters
     from chakram.fabric.topology import Topology
     from chakram.results.run_records import LinkRecord

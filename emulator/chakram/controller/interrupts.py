@@ -8,13 +8,11 @@ import os
 import signal
 import termios
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn, Self
 
 from chakram.errors import RunInterrupted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = ["Interrupts", "interrupting_signals"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,28 +14,23 @@ from chakram.chakra.read.options import (
     WarningKind,
     merge_warnings,
 )
-from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
+from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
 from chakram.collectives.algorithms import user_algorithms
 from chakram.collectives.ops import CollectiveOp
-from chakram.config.jobs import TraceFiles
+from chakram.config.jobs import Job, Placement, TraceFiles
 from chakram.errors import PlanError
 from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
-from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
 from chakram.synth.synth_set import synthesized_trace_set
 from chakram.synth.synthesize import synthesize
 from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from chakram.chakra.sets.trace_set import TraceSet
     from chakram.collectives.algorithms import AlgorithmSource, UserAlgorithm
     from chakram.config.experiment import Experiment
-    from chakram.config.jobs import Job, Placement
-    from chakram.program.lowering import LoweredJob
     from chakram.program.operations import RankProgram
 
 __all__ = [

@@ -6,10 +6,11 @@ queue pairs, and of large jobs messages are not recorded one by one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.controller.request import new_run_id
+from chakram.controller.request import RunRequest, new_run_id
 from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.predict.levels.cost_models import (
@@ -27,12 +28,9 @@ from chakram.predict.levels.times import LevelTimes, WireTimes
 from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.outcome import RunOutcome
-    from chakram.controller.request import RunRequest
     from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
     from chakram.plan.transport import TransportPlan

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.errors import ConfigError
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.results.records import FlowRow, IterationRow, rows_of
+from chakram.results.records import FlowRow, IterationRow, RecordRows, rows_of
 from chakram.results.resolve import OperationTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.config.link_faults import LinkFaultSettings, Moment
     from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
     from chakram.predict.simulator.job import SimulationResult
-    from chakram.results.records import RecordRows
     from chakram.switch.faults import LinkFault
 
     Simulate = Callable[[Sequence[LinkFault]], SimulationResult]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
@@ -13,19 +14,15 @@ import numpy as np
 from chakram.controller.state import Phase
 from chakram.results.counters import fault_slot, slot
 from chakram.results.generator_health import GeneratorHealth, ShardHealth, agent_health
-from chakram.results.intervals import agent_sample
-from chakram.results.records import FLOW_FIELDS
+from chakram.results.intervals import AgentSample, agent_sample
+from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram.results.under_way import UnderWay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from chakram.control.events import CountersSnapshot
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
-    from chakram.results.intervals import AgentSample
-    from chakram.results.records import RecordRows
     from chakram.results.run_records import CollectiveIdentity
 
 __all__ = ["Observer", "Progress", "Silent"]

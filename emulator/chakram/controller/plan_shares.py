@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.algorithms import algorithm_of
-from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.schedule import Algorithm, transfer_bytes
 from chakram.collectives.uneven import matrix_bytes, splits_bytes, uneven_messages
 from chakram.plan.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from chakram.collectives.schedule import Algorithm
     from chakram.collectives.splits import Matrix
     from chakram.plan.plan import RankPlan
     from chakram.program.columns import CollectiveUse

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import nccl_size_bytes
-from chakram.controller.job_loading import job_warnings
+from chakram.controller.job_loading import LoadedJob, job_warnings
 from chakram.controller.plan_shares import (
     Share,
     Shares,
@@ -18,10 +19,7 @@ from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.program.operations import split_matrices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from chakram.collectives.splits import Matrix
-    from chakram.controller.job_loading import LoadedJob
     from chakram.plan.plan import Plan, RankPlan
 
 __all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]

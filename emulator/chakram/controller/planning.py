@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.config.congestion import congestion_arguments
 from chakram.config.knobs import written
 from chakram.config.packet_fault_checks import check_packet_faults
-from chakram.config.transport import largest_path_mtu
+from chakram.config.transport import Transport, largest_path_mtu
 from chakram.controller.plug_ins import with_plug_ins
 from chakram.errors import PlanError
 from chakram.fabric.kinds.kind import SIMULATED_PORT
@@ -20,7 +21,7 @@ from chakram.plan.burst_rule import (
 )
 from chakram.plan.job_alone import job_alone
 from chakram.plan.placement import place
-from chakram.plan.plan import JobSettings, PortPlan, RunSettings
+from chakram.plan.plan import JobSettings, Plan, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import MAX_SHARDS, ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
@@ -31,12 +32,8 @@ from chakram.roce.payload import is_compiled
 from chakram.settings.mistakes import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from chakram.config.experiment import Experiment
-    from chakram.config.transport import Transport
     from chakram.controller.job_loading import LoadedJob
-    from chakram.plan.plan import Plan
 
 __all__ = [
     "arrivals_ns",

@@ -5,18 +5,16 @@ Agents look at home whether they have the same (``chakram_agent.plug_ins``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.algorithms import ALGORITHMS, named_algorithms
-from chakram.plan.plan import PlugInUse
+from chakram.plan.plan import Plan, PlugInUse
 from chakram.roce.congestion import CONTROLS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chakram.config.experiment import Experiment
-    from chakram.plan.plan import Plan
     from chakram.plugins import PlugIn, Registry
 
 __all__ = ["plug_in_versions", "plug_ins_of", "with_plug_ins"]

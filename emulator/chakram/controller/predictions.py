@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -35,8 +35,6 @@ from chakram.results.summary import DRAW, SIMULATE
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.schedule import Algorithm
     from chakram.collectives.splits import Matrix
     from chakram.fabric.kinds.kind import FabricKind

@@ -15,7 +15,7 @@ from chakram.controller.interrupts import Interrupts
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import ports_needed
 from chakram.controller.preflight_session import Preflight
-from chakram.controller.request import new_run_id
+from chakram.controller.request import RunRequest, new_run_id
 from chakram.errors import (
     AgentError,
     PlanError,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
     from chakram.controller.observer import Progress
-    from chakram.controller.request import RunRequest
     from chakram.fabric.kinds.kind import AgentPlace, World
     from chakram.preflight.report import PreflightReport
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
 from chakram.plan.probes import PROBE_FIELDS, PROBE_SENT
-from chakram.preflight.flows import JOB, measurement, read_flows
+from chakram.preflight.flows import JOB, Measurement, measurement, read_flows
 from chakram.preflight.outcome import (
     Measured,
     expected_bps,
@@ -40,8 +41,6 @@ from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.controller.state import Phase
     from chakram.plan.plan import Plan, PortPlan
-    from chakram.preflight.flows import Measurement
     from chakram.preflight.report import PreflightReport
 
 __all__ = ["Preflight", "preflight_settings"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from chakram.config.jobs import TraceFiles
 from chakram.controller.experiment_warnings import experiment_warnings
-from chakram.controller.job_loading import job_warnings
+from chakram.controller.job_loading import LoadedJob, job_warnings
 from chakram.controller.planning import run_settings
 from chakram.controller.plug_ins import plug_in_versions
 from chakram.observe import provenance
@@ -16,12 +18,8 @@ from chakram.plan.job_alone import settings_alone
 from chakram.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Faults
-    from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowBound
     from chakram.observe.message_columns import FairTimesOf, WaysOf
     from chakram.plan.plan import RunSettings

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.controller.planning import build_plan, transport_plan
@@ -12,10 +15,6 @@ from chakram.controller.saved_plans import jobs_of
 from chakram.observe.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from pathlib import Path
-
     from chakram.config.experiment import Experiment
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.observer import Progress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -46,8 +47,6 @@ from chakram.results.counters import INJECTED, INVALID
 from chakram.results.resolve import OperationTable
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset

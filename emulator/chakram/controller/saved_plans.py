@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from chakram import __version__
 from chakram.bounded import read_bounded
 from chakram.chakra.sets.finding import find_trace_set
 from chakram.collectives.algorithms import ALGORITHMS, user_algorithms
-from chakram.config.jobs import TraceFiles
+from chakram.config.jobs import Job, TraceFiles
 from chakram.control.plan_file import (
     MAX_FILE_BYTES,
     SavedInput,
@@ -37,10 +38,7 @@ from chakram.program.lowering import LoweredJob
 from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chakram.config.experiment import Experiment
-    from chakram.config.jobs import Job
 
 __all__ = ["jobs_of", "load_plan", "save_plan"]
 

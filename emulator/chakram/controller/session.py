@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.control import events as agent_events
@@ -34,8 +35,6 @@ from chakram.controller.state import (
 from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
     from chakram.plan.plan import AgentPlan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,22 +14,17 @@ from chakram.controller.interrupts import Interrupts
 from chakram.controller.link_faults import refuse_faults_of_runs
 from chakram.controller.outcome import RunOutcome
 from chakram.controller.planning import planned_ports, refuse_neighbours_on_one_port
-from chakram.controller.request import new_run_id
+from chakram.controller.request import RunRequest, new_run_id
 from chakram.controller.run import Run
 from chakram.errors import ChakramError, InputError, RunInterrupted
 from chakram.observe.exporter import MetricsServer, exposition, open_listener
 from chakram.observe.live_rows import LiveRows
-from chakram.observe.metrics_state import metrics_of
-from chakram.observe.run_results import open_run
+from chakram.observe.metrics_state import MetricsState, metrics_of
+from chakram.observe.run_results import RunResults, open_run
 from chakram.observe.why import why_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from chakram.controller.observer import Progress
-    from chakram.controller.request import RunRequest
-    from chakram.observe.metrics_state import MetricsState
-    from chakram.observe.run_results import RunResults
 
 __all__ = ["run_experiment"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,8 +17,6 @@ from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from chakram.config.experiment import Experiment
     from chakram.controller.job_loading import LoadedJob
     from chakram.fabric.topology import Topology

@@ -13,7 +13,7 @@ from chakram.controller.reporting import (
     injected_banners,
     simulated_banners,
 )
-from chakram.controller.request import new_run_id
+from chakram.controller.request import RunRequest, new_run_id
 from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.observe.message_columns import MessageColumns
 from chakram.predict.routing import Ways
@@ -23,7 +23,6 @@ from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
-    from chakram.controller.request import RunRequest
 
 __all__ = ["simulate_experiment"]
 

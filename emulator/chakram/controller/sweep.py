@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from chakram.config.experiment import load_experiment
+from chakram.config.experiment import Experiment, load_experiment
 from chakram.controller.observer import Silent
 from chakram.controller.request import RunRequest
 from chakram.controller.shell import run_experiment
@@ -19,13 +19,13 @@ from chakram.controller.virtual_time import simulate_experiment
 from chakram.errors import ChakramError, ConfigError, RunFailed
 from chakram.fabric import lab as labs
 from chakram.observe.document import summary_document
-from chakram.observe.sweep_folder import COMPLETE, keep_outcome, kept_outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from chakram.config.experiment import Experiment
-    from chakram.observe.sweep_folder import CellRun, Outcome
+from chakram.observe.sweep_folder import (
+    COMPLETE,
+    CellRun,
+    Outcome,
+    keep_outcome,
+    kept_outcome,
+)
 
 __all__ = ["run_cells", "shard"]
 

@@ -12,6 +12,7 @@ lower half of each holds one subnet per switch that has hosts, the upper half a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from chakram.addresses import IPV4, IPV6
 from chakram.errors import FabricError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chakram.fabric.topology import Topology
 
 __all__ = [

@@ -16,10 +16,12 @@ import os
 import select
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.errors import ChakramError, FabricError, PrivilegeError
 from chakram.fabric.holder_protocol import decode_error, encode_error
@@ -31,10 +33,6 @@ from chakram.fabric.pcap import (
     file_header,
     record_header,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from io import FileIO
 
 __all__ = [
     "CaptureRequest",

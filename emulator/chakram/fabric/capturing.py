@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
@@ -21,9 +23,6 @@ from chakram.fabric.lab import register_process, unregister
 from chakram.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
     from chakram.fabric.description import LabState
 
 __all__ = ["LIMIT_BYTES", "Captures", "capture_name", "capturing"]

@@ -8,10 +8,7 @@ half, and the kernel takes packets through the switches on the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence
 
 __all__ = ["core_mask", "data_plane_cores", "forwarding_cores", "shard_core"]
 

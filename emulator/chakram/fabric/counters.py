@@ -9,6 +9,7 @@ set of headers.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from chakram.errors import FabricError
 from chakram.fabric.holder_protocol import ask_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.fabric.description import LabState
     from chakram.switch.faults import LinkFault
 

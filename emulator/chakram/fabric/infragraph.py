@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -26,9 +27,6 @@ from chakram.settings.document import parse_document
 from chakram.settings.mistakes import from_validation, report
 from chakram.settings.quantities import Model
 from chakram.units import exact_rate, exact_time
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["SIZE_LIMIT_BYTES", "graph_section", "read_infragraph", "to_infragraph"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,6 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.port import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.fabric.builder import BuiltLab
     from chakram.fabric.description import LabSpec
     from chakram.fabric.topology import Link, PortRef

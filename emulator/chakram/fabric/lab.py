@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -41,8 +42,6 @@ from chakram.fabric.state import (
 from chakram.switch.profiles import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chakram.fabric.topology import Topology
 
 __all__ = [

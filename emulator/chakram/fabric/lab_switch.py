@@ -8,17 +8,13 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from chakram.errors import FabricError
-from chakram.fabric.description import encode_spec
+from chakram.fabric.description import LabSpec, encode_spec
 from chakram.fabric.holder_protocol import decode_error, receive_line
 from chakram.fabric.process import set_niceness
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chakram.fabric.description import LabSpec
 
 __all__ = ["LabSwitch"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chakram.errors import FabricError
 from chakram.fabric.marks import marked_names
@@ -14,9 +14,6 @@ from chakram.fabric.state import (
     registered_processes,
     remove_directory,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["end_processes", "remove_leftovers"]
 

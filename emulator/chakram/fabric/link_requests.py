@@ -6,8 +6,9 @@ Every function returns the request for one thing; ``what`` names it in error tex
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyroute2.netlink import (
     NLM_F_ACK,
@@ -24,9 +25,6 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from chakram.addresses import IPV4, IPV6, is_ipv6
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "ANY_ADDRESS",

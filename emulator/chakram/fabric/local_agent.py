@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import signal
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from chakram.errors import AgentError, RunDirectoryError
 from chakram.fabric.process import set_niceness
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
 __all__ = ["local_agent"]
 

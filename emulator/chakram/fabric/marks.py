@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError, PrivilegeError
@@ -20,9 +22,6 @@ from chakram.fabric.netns import open_namespace, run_in_namespace
 from chakram.fabric.process import is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from pyroute2 import AsyncIPRoute
 
     from chakram.fabric.namespaces import Namespace

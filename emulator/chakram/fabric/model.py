@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from chakram.fabric.topology import bucket_bytes
+from chakram.fabric.topology import Topology, bucket_bytes
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.predict.network_model import FabricModel, Hop
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chakram.fabric.topology import Topology
 
 __all__ = ["fabric_model"]
 

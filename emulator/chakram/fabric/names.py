@@ -11,12 +11,9 @@ import ctypes
 import errno
 import fcntl
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["NETNS_DIRECTORY", "bind_names", "unbind_names"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chakram.addresses import IPV4, IPV6
 from chakram.errors import FabricError, PrivilegeError
@@ -21,9 +21,6 @@ from chakram.fabric.link_requests import set_link
 from chakram.fabric.netlink import NetlinkSocket
 from chakram.fabric.netns import CLONE_NEWNET, unshare
 from chakram.switch.kernel_hash import hash_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "LOOPBACK_INDEX",

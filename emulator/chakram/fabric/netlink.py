@@ -14,6 +14,7 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,8 +24,6 @@ from pyroute2.netlink.exceptions import NetlinkError
 from chakram.errors import FabricError, PrivilegeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
     from chakram.fabric.link_requests import Request
 
     Answer = TypeVar("Answer")

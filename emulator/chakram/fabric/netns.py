@@ -15,13 +15,11 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from chakram.errors import FabricError, PrivilegeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = [
     "CLONE_NEWNET",

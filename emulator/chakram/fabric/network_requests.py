@@ -5,7 +5,7 @@ Pure: it returns requests, and whoever builds the lab sends them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 from chakram.fabric.addressing import BENCHMARK_SPACES, AddressPlan
 from chakram.fabric.link_requests import (
@@ -19,9 +19,6 @@ from chakram.fabric.link_requests import (
 )
 from chakram.fabric.readiness import FIRST_INDEX
 from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 __all__ = ["BRIDGE_INDEX", "NetworkRequests"]
 

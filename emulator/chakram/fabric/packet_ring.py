@@ -15,10 +15,8 @@ import ctypes
 import mmap
 import socket
 import struct
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Self
 
 __all__ = ["BLOCK_BYTES", "RETIRE_MS", "PacketRing"]
 

@@ -10,13 +10,10 @@ Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.errors import PacketError, RunDirectoryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "FILE_HEADER_BYTES",

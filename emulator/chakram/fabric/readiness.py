@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyroute2.ethtool.ioctl import EthtoolError, IoctlEthtool
@@ -11,8 +12,6 @@ from chakram.errors import FabricError
 from chakram.fabric.netlink import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyroute2 import AsyncIPRoute
 
     from chakram.fabric.namespaces import Namespace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
 from chakram.fabric.topology import (
@@ -14,9 +14,6 @@ from chakram.fabric.topology import (
     Topology,
 )
 from chakram.fabric.topology_check import check_link
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "LinkKind",

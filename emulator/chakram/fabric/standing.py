@@ -6,6 +6,7 @@ Only one at a time: two would share queues that each takes for its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ from chakram.fabric.state import (
 from chakram.units import format_rate, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chakram.fabric.description import LabState
     from chakram.fabric.topology import Link, Topology
     from chakram.switch.profiles import Profile

@@ -13,17 +13,14 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
 from chakram.fabric.description import LabState, check_lab_name, decode_state
 from chakram.fabric.process import is_alive, process_start_ticks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "CONTROLLER",

@@ -18,6 +18,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Mapping
 from time import monotonic_ns, process_time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ from chakram.errors import ChakramError
 from chakram.fabric import counters
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import forwarding_cores
-from chakram.fabric.description import decode_spec
-from chakram.fabric.frames import open_frames
+from chakram.fabric.description import LabSpec, decode_spec
+from chakram.fabric.frames import SocketFrames, open_frames
 from chakram.fabric.holder_protocol import encode_error, receive_line
 from chakram.fabric.live_switch import LiveSwitch
 from chakram.fabric.netns import enter_namespace
@@ -44,10 +45,6 @@ from chakram.switch.outcomes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chakram.fabric.description import LabSpec
-    from chakram.fabric.frames import SocketFrames
     from chakram.fabric.topology import Topology
 
 __all__ = ["LabSwitches", "lab_counters", "main"]

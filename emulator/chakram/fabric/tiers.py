@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
 from math import prod
-from typing import TYPE_CHECKING
 
 from chakram.fabric.shapes import (
     LinkKind,
@@ -15,9 +15,6 @@ from chakram.fabric.shapes import (
     switch_names,
 )
 from chakram.fabric.topology import Link, PortRef, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "fat_tree",

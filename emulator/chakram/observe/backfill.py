@@ -11,6 +11,7 @@ no samples (``chakram.observe.run_directory.LAST_METRICS``) is 0 until the end.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import accumulate
@@ -26,7 +27,7 @@ from chakram.observe.catalogue import COUNTER, HISTOGRAM, METRICS, Metric
 from chakram.observe.exporter import BOUNDS
 from chakram.observe.live_rows import LiveRows
 from chakram.observe.manifest import RUNNING
-from chakram.observe.metrics_state import metrics_of
+from chakram.observe.metrics_state import Snapshot, metrics_of
 from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
 from chakram.observe.why import why_of
@@ -51,12 +52,9 @@ from chakram.results.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from chakram.observe.metrics_state import Snapshot
     from chakram.observe.run_results import RunResults
 
 __all__ = ["INSTANCE", "JOB", "MOST_STEPS", "openmetrics"]

@@ -11,8 +11,8 @@ with dilation exports the time that passed.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
@@ -21,9 +21,6 @@ from chakram.results.critical_path import Part
 from chakram.results.statistics import FAMILIES
 from chakram.switch.outcomes import DROP_REASONS
 from chakram.units import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 COUNTER = "counter"
 GAUGE = "gauge"

@@ -6,9 +6,10 @@ column by column: a mapping per row takes several times as long.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +22,6 @@ from chakram.results.run_records import (
     CollectiveRecord,
     CriticalFlow,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["collective_records", "collectives_table", "column_values"]
 

@@ -9,6 +9,7 @@ how many bytes it moves and not of what.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
@@ -17,8 +18,6 @@ from chakram.observe.number_format import MISSING, percent_text, time_text
 from chakram.observe.text_table import Column, fitted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.results.generator_health import GeneratorSummary
     from chakram.results.summary import (
         Prediction,

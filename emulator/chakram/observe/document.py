@@ -11,10 +11,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from chakram.observe.console import DIVIDED, redop
-from chakram.results.summary import SIMULATE
+from chakram.results.summary import SIMULATE, Summary, SummaryRow
 
 if TYPE_CHECKING:
-    from chakram.results.summary import Summary, SummaryRow
     from chakram.results.traffic import Traffic
 
 NCCL_TESTS_JSON_VERSION = 3

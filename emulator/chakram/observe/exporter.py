@@ -12,6 +12,7 @@ import errno
 import json
 import socket
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,6 @@ from chakram.observe.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
 from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from chakram.observe.metrics_state import (
         HistogramValues,
         Labels,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,9 +15,6 @@ from chakram.observe.tables import FAULTS, from_rows, plain_names
 from chakram.results.recovery import SentAcross, recovered_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from chakram.results.run_records import LinkRecord
 
 __all__ = ["faults_table", "links_of"]

@@ -10,9 +10,10 @@ time is longer than the baseline's where that is significant
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 from xml.etree import ElementTree as Xml
 
 from pydantic import Field
@@ -22,16 +23,11 @@ from chakram.errors import ConfigError, ResultsError
 from chakram.observe.document import summary_document
 from chakram.observe.run_results import open_run
 from chakram.observe.sides import read_side
-from chakram.results.comparison import compare, sentences
+from chakram.results.comparison import Comparison, compare, sentences
 from chakram.results.expressions import Expression
 from chakram.settings.quantities import Model
 from chakram.settings.reading import read_model
 from chakram.units import about_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from chakram.results.comparison import Comparison
 
 __all__ = ["Judgement", "Verdict", "judge", "junit", "markdown", "read_rules"]
 

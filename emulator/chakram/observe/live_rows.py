@@ -8,21 +8,19 @@ two samples of the same queue pair, and gives a port the sums over its queue pai
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from chakram.observe.catalogue import HOST_COUNTERS, OTHERS, host_labels
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, QueuePairNames
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from chakram.observe.metrics_state import MetricsState
     from chakram.plan.plan import AgentPlan
-    from chakram.results.records import RecordRows
 
 __all__ = ["MOST_QUEUE_PAIRS", "MOST_ROWS", "LiveRows"]
 

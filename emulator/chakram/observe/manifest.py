@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from chakram.addresses import IPV4
 from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.results.generator_health import GeneratorHealth  # noqa: TC001 - likewise
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA_VERSION = 2
 """Version of the run directory; every file of it carries the number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +11,6 @@ import pyarrow.compute as pc
 from chakram.collectives.ops import CollectiveOp
 from chakram.observe.growing_table import read_table
 from chakram.program.operations import POINT_TO_POINT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["FairTimesOf", "MessageColumns", "WaysOf", "point_to_point", "ways_of_path"]
 

@@ -6,6 +6,7 @@ Their lines begin with ``#``, so that readers of the table of nccl-tests skip th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from chakram.observe.text_table import Column, fitted
 from chakram.results.summarise_messages import PAIRS_EXPLAINED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.results.message_summary import (
         FctPercentiles,
         MessageSummary,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from chakram.observe.catalogue import (
     RUN_STATES,
     message_size,
 )
-from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
 from chakram.results.bandwidth import bus_factor
 from chakram.results.counters import (
     COUNTERS,
@@ -37,12 +38,16 @@ from chakram.results.counters import (
     slot,
     sum_counters,
 )
-from chakram.results.run_records import is_generator_bound
+from chakram.results.run_records import (
+    CollectiveIdentity,
+    CollectiveKey,
+    CollectiveRecord,
+    RankRecord,
+    is_generator_bound,
+)
 from chakram.switch.outcomes import DROP_REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -51,14 +56,7 @@ if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
     from chakram.observe.manifest import RunManifest
     from chakram.plan.plan import Plan
-    from chakram.preflight.report import Finding
     from chakram.results.causes import Why
-    from chakram.results.run_records import (
-        CollectiveIdentity,
-        CollectiveKey,
-        CollectiveRecord,
-        RankRecord,
-    )
 
 Labels = tuple[str, ...]
 

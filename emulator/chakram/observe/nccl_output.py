@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean
@@ -29,13 +30,10 @@ from chakram.observe.console import DIVIDED, redop
 from chakram.observe.document import NCCL_TESTS_JSON_VERSION
 from chakram.results.bandwidth import bus_factor, percentile
 from chakram.results.readers.nccl_tests import TESTS
-from chakram.results.run_records import CollectiveKey
+from chakram.results.run_records import CollectiveKey, CollectiveRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.observe.run_results import RunResults
-    from chakram.results.run_records import CollectiveRecord
 
 __all__ = [
     "AVERAGE",

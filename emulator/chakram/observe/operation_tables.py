@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -17,17 +19,12 @@ from chakram.observe.tables import (
     known_numbers,
     names_of,
 )
-from chakram.program.columns import COMPUTE
-from chakram.results.records import COMPUTATION_FIELDS, SHARE_FIELDS
+from chakram.program.columns import COMPUTE, OperationColumns
+from chakram.results.records import COMPUTATION_FIELDS, SHARE_FIELDS, RecordRows
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Iterable, Sequence
-
     from chakram.plan.plan import Plan
-    from chakram.program.columns import OperationColumns
-    from chakram.results.records import RecordRows
     from chakram.results.resolve import OperationTable
 
 __all__ = ["OperationTables", "nominal_times"]

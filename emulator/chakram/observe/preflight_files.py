@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from chakram.errors import NoRunDirectory, RunDirectoryError
-from chakram.observe.manifest import FAILED, SCHEMA_VERSION
+from chakram.observe.manifest import FAILED, SCHEMA_VERSION, RunManifest
 from chakram.preflight.report import Finding, PairReport, PreflightReport
 from chakram.preflight.settings import PreflightSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from chakram.observe.manifest import RunManifest
 
 __all__ = [
     "PREFLIGHT",

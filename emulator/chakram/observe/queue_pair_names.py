@@ -6,6 +6,7 @@ same; what they stand for is joined when somebody reads them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from chakram.addresses import family_of
 from chakram.results.statistics import QueuePairStatistics, columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chakram.plan.plan import AgentPlan, QueuePairPlan, RankPlan
 
 __all__ = [

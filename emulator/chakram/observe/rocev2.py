@@ -7,16 +7,14 @@ means stands in docs/reference/run-directory.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, flow_name
 from chakram.results.traffic import Traffic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ["TRAFFIC_COLUMNS", "port_metrics", "queue_pair_metrics", "traffic_of"]
 

@@ -28,8 +28,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -61,16 +65,15 @@ from chakram.observe.tables import (
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
-from chakram.results.run_records import CollectiveKey
+from chakram.results.run_records import (
+    CollectiveKey,
+    CollectiveRecord,
+    LinkRecord,
+    RankRecord,
+)
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-    from pathlib import Path
-
     from chakram.plan.plan import Plan
-    from chakram.results.run_records import CollectiveRecord, LinkRecord, RankRecord
 
 LAST_METRICS = "metrics.txt"
 """What the metrics were at the end, as OpenMetrics text."""

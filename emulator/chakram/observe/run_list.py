@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ChakramError, NoRunDirectory, RunDirectoryError
-from chakram.observe.manifest import MANIFEST
+from chakram.observe.manifest import MANIFEST, RunManifest
 from chakram.observe.run_results import RunResults, open_run
 from chakram.results.bandwidth import bus_factor
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chakram.observe.manifest import RunManifest
 
 __all__ = ["ListedRun", "RunFigures", "list_runs"]
 

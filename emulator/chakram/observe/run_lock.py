@@ -13,12 +13,8 @@ import fcntl
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from chakram.observe.manifest import KILLED, RUNNING, read_manifest
-
-if TYPE_CHECKING:
-    from chakram.observe.manifest import RunManifest
+from chakram.observe.manifest import KILLED, RUNNING, RunManifest, read_manifest
 
 __all__ = ["RunLock", "boot_id", "is_locked", "read_manifest_of_now"]
 

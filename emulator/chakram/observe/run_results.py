@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.fabric.kinds import KINDS
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.growing_table import column_names, is_there, read_table
-from chakram.observe.manifest import MANIFEST
+from chakram.observe.manifest import MANIFEST, RunManifest
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
 from chakram.observe.rocev2 import (
     TRAFFIC_COLUMNS,
@@ -42,10 +44,6 @@ from chakram.results.summarise import summarise
 from chakram.results.summary import Measurements, RunFacts, Summary, Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from chakram.observe.manifest import RunManifest
     from chakram.results.traffic import Traffic
 
 _PREDICTED = "predicted_"

@@ -20,8 +20,10 @@ import json
 import re
 from collections import Counter as Counted
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -29,32 +31,25 @@ from chakram.bounded import read_bounded
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import InputError, ResultsError
 from chakram.observe.manifest import MANIFEST
-from chakram.observe.run_results import open_run, runs_in
+from chakram.observe.run_results import RunResults, open_run, runs_in
 from chakram.observe.why import paths_of, surroundings_of
 from chakram.results.causes import explain
 from chakram.results.comparison import (
     EXPLAINING,
     NOMINAL,
     Counter,
+    Key,
     Side,
+    Times,
     stated_times,
     times_of,
 )
 from chakram.results.readers.astra_sim import COLLECTIVE_NODE, read_log
 from chakram.results.readers.beside import looks_like_flows
-from chakram.results.readers.nccl_tests import read_nccl_json, read_nccl_text
+from chakram.results.readers.nccl_tests import NcclTest, read_nccl_json, read_nccl_text
 from chakram.results.readers.ns3 import read_flow_times
 from chakram.results.readers.param import Replayed, read_replayed
-from chakram.results.summary import SIMULATE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from chakram.observe.run_results import RunResults
-    from chakram.results.comparison import Key, Times
-    from chakram.results.readers.nccl_tests import NcclTest
-    from chakram.results.summary import Summary
+from chakram.results.summary import SIMULATE, Summary
 
 __all__ = ["read_side", "run_settings", "side_of_runs"]
 

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from chakram.config.suite import Cell
+from chakram.config.suite import Cell, Plan
 from chakram.errors import RunDirectoryError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from chakram.config.suite import Plan
 
 __all__ = [
     "COMPLETE",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,14 +17,10 @@ from chakram.results.records import (
     SHARE_UNIT,
     UNKNOWN,
 )
-from chakram.results.resolve import columns
+from chakram.results.resolve import OperationTable, columns
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from chakram.plan.plan import Plan, RankPlan
-    from chakram.results.resolve import OperationTable
     from chakram.results.run_records import LinkRecord, RankRecord
 
 _NAME = pa.dictionary(pa.int32(), pa.string())

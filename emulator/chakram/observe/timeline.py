@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,12 +20,7 @@ import pyarrow.compute as pc
 from chakram.observe.message_columns import ways_of_path
 from chakram.observe.report.columns import spread
 from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
-from chakram.observe.report.run_data import TIME_BINS, NicTraffic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from chakram.observe.report.run_data import RunData, Shares
+from chakram.observe.report.run_data import TIME_BINS, NicTraffic, RunData, Shares
 
 __all__ = ["write_timeline"]
 

@@ -8,7 +8,9 @@ all of it at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,14 +20,8 @@ from chakram.errors import RunDirectoryError
 from chakram.observe.growing_table import is_there, table_files
 from chakram.observe.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
 from chakram.observe.run_directory import file_digest
-from chakram.observe.run_results import PLAN
+from chakram.observe.run_results import PLAN, RunResults
 from chakram.observe.tables import OF_EVERY_TABLE, SCHEMAS, plain_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from chakram.observe.run_results import RunResults
 
 __all__ = ["Finding", "check_run"]
 

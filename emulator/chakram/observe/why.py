@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,11 @@ from chakram.errors import InputError
 from chakram.observe.fault_table import links_of
 from chakram.observe.manifest import SIMULATE
 from chakram.observe.tables import plain_names
-from chakram.results.causes import SentPackets, Surroundings, explain
-from chakram.results.critical_path import Message, Operation, critical_path
+from chakram.results.causes import SentPackets, Surroundings, Why, explain
+from chakram.results.critical_path import Message, Operation, Path, Piece, critical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chakram.observe.run_results import RunResults
-    from chakram.results.causes import Why
-    from chakram.results.critical_path import Path, Piece
 
 __all__ = ["IterationRecords", "paths_of", "surroundings_of", "why_document", "why_of"]
 

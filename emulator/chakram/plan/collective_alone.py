@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from chakram.plan.plan import Plan, RankPlan
+from chakram.plan.plan import Plan, RankPlan, RunSettings
 from chakram.program.columns import COLLECTIVE
 from chakram.program.operations import CollectiveOperation, program_of
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import RunSettings
 
 __all__ = ["collective_alone"]
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError
-from chakram.plan.plan import JobSettings, Plan
-
-if TYPE_CHECKING:
-    from chakram.plan.plan import RunSettings
+from chakram.plan.plan import JobSettings, Plan, RunSettings
 
 __all__ = ["job_alone", "settings_alone"]
 

@@ -6,6 +6,7 @@ Ranks go onto ports in order; ``chakram.plan.port_patterns`` says in which, and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ from chakram.plan.queue_pairs import Place, QueuePairLayout, connect
 from chakram.plan.shards import counted_as_a_whole, most_parts, shards_of_seats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from chakram.plan.transport import TransportPlan
     from chakram.program.operations import RankProgram
 

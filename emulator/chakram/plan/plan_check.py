@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from chakram.addresses import socket_text
 from chakram.plan.queue_pairs import MAX_SHARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chakram.plan.plan import Plan, PortPlan, QueuePairPlan, RankPlan
 
 

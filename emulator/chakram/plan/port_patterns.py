@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from chakram.plan.plan import PortPlan
 
 __all__ = ["PATTERNS", "named_ports", "patterned"]

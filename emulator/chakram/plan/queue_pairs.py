@@ -15,6 +15,7 @@ and one shard there only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import blake2b
@@ -30,8 +31,6 @@ from chakram.program.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.schedule import Algorithm
 

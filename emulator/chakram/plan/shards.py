@@ -9,6 +9,7 @@ alike, or none of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from chakram.errors import PlanError
 from chakram.plan.queue_pairs import MAX_SHARDS, SOURCE_PORT_POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from chakram.plan.faults import PacketFault
     from chakram.plan.plan import PortPlan
     from chakram.program.operations import RankProgram

@@ -34,24 +34,21 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.listed import ListedAlgorithm
-from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.schedule import Algorithm, Transfer, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
 from chakram.collectives.uneven import matrix_bytes
 from chakram.predict.bound_times import BoundTimes
-from chakram.predict.paths import Paths
+from chakram.predict.paths import Message, Path, Paths, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chakram.collectives.schedule import Algorithm, Transfer
     from chakram.collectives.splits import Matrix
     from chakram.predict.network_model import FabricModel
-    from chakram.predict.paths import Message, Path, Route
 
 
 __all__ = [

@@ -25,14 +25,13 @@ rates of all of them: what the host must send and get may take any of these.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.splits import Matrix
     from chakram.predict.network_model import FabricModel
 

@@ -28,14 +28,13 @@ Source: L. Kleinrock, Time-shared systems: a theoretical treatment, J. ACM 14 (1
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.predict.paths import Paths
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
     from chakram.predict.network_model import FabricModel
 
 __all__ = ["FairTimes", "shared_ends_ns"]

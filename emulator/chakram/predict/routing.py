@@ -6,18 +6,16 @@ and those of a lab, whose kernel's hash is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.addresses import socket_text
 from chakram.errors import FabricError, PlanError
-from chakram.switch.ecmp import Flow
+from chakram.switch.ecmp import EcmpHash, Flow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.fabric.topology import PortRef, Topology
     from chakram.plan.plan import Plan, PortPlan, QueuePairPlan
-    from chakram.switch.ecmp import EcmpHash
 
 __all__ = ["Router", "Ways", "no_path", "ports_of"]
 

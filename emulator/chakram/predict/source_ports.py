@@ -8,13 +8,12 @@ queue pair whose turn it is.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chakram.fabric.topology import PortRef
     from chakram.plan.plan import PortPlan
     from chakram.predict.routing import Router

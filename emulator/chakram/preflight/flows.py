@@ -8,7 +8,9 @@ end all send at the same time, each to another one.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,9 +25,6 @@ from chakram.program.operations import (
 from chakram.results.records import FlowRow, rows_of
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Collection, Sequence
-
     from chakram.preflight.settings import PreflightSettings
 
 __all__ = ["JOB", "Figures", "Measurement", "Message", "measurement", "read_flows"]

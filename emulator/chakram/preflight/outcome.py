@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from chakram.addresses import family_of
 from chakram.plan.wire_cost import overhead_bytes_of, wire_bytes
 from chakram.preflight.folding import fold
-from chakram.preflight.probing import headers_bytes
+from chakram.preflight.probing import PathReport, headers_bytes
 from chakram.preflight.report import (
     FAILED,
     Finding,
@@ -21,13 +22,10 @@ from chakram.preflight.verdicts import pair_facts, path_facts, path_mtu_of
 from chakram.results.bandwidth import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from chakram.plan.plan import PortPlan
     from chakram.plan.probes import ProbePacket
     from chakram.plan.transport import TransportPlan
     from chakram.preflight.flows import Figures
-    from chakram.preflight.probing import PathReport
     from chakram.preflight.settings import PreflightSettings
 
 __all__ = ["Measured", "expected_bps", "passing", "port_names", "report_of"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.errors import PeerError
-from chakram.plan.plan import AgentPlan, Plan, RunSettings
+from chakram.plan.plan import AgentPlan, Plan, PortPlan, RunSettings
 from chakram.plan.probes import (
     PROBE_ARRIVED,
     PROBE_FIELDS,
@@ -20,15 +22,10 @@ from chakram.plan.probes import (
     ProbeTarget,
 )
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
-from chakram.plan.transport import PATH_MTUS
+from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.preflight.rounds import chosen_rounds
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Mapping, Sequence
-
-    from chakram.plan.plan import PortPlan
-    from chakram.plan.transport import TransportPlan
     from chakram.preflight.settings import PreflightSettings
 
 __all__ = ["SMALL_BYTES", "PathReport", "plan_probes", "probe_packets", "read_probes"]

@@ -8,10 +8,7 @@ port rests in every round).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 __all__ = ["all_rounds", "apart", "chosen_rounds", "shifted"]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from chakram.plan.transport import PATH_MTUS
 from chakram.preflight.folding import Fact
-from chakram.preflight.probing import SMALL_BYTES, headers_bytes
-from chakram.preflight.report import FAILED, UNPROVEN
+from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
+from chakram.preflight.report import FAILED, UNPROVEN, PairReport
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     from chakram.plan.probes import ProbePacket
-    from chakram.preflight.probing import PathReport
-    from chakram.preflight.report import PairReport
     from chakram.preflight.settings import PreflightSettings
 
 __all__ = ["pair_facts", "path_facts", "path_mtu_of"]

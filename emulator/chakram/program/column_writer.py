@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.program.columns import COLLECTIVE, NO_SPLITS, OperationColumns
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["ColumnWriter"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.ops import CollectiveOp
 
     Column: TypeAlias = array[int]

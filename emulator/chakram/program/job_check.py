@@ -10,6 +10,7 @@ run can make these programs wait for ever.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +18,7 @@ from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.splits import mismatch
 from chakram.collectives.uneven import matrix_bytes, passed_bytes
 from chakram.program.check import (
+    ColumnsCheck,
     ProgramChecks,
     fill_edges,
     fill_nodes,
@@ -24,9 +26,6 @@ from chakram.program.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from chakram.program.check import ColumnsCheck
     from chakram.program.columns import Column
     from chakram.program.operations import RankProgram
 

@@ -18,17 +18,15 @@ for what it contributes must leave it, added up or not, and what it gets must re
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.program.operations import CollectiveOperation
+from chakram.program.operations import CollectiveOperation, RankProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chakram.collectives.algorithms.listed import ListedAlgorithm
-    from chakram.program.operations import RankProgram
 
 __all__ = [
     "largest_input_bytes",

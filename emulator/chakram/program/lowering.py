@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,7 +32,7 @@ from chakram.collectives.splits import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven import passed_bytes
 from chakram.errors import MatchingError
 from chakram.program.column_writer import ColumnWriter
-from chakram.program.columns import COMPUTE, NO_SPLITS, RECEIVE, SEND
+from chakram.program.columns import COMPUTE, NO_SPLITS, RECEIVE, SEND, OperationColumns
 from chakram.program.lowering_options import LoweringOptions
 from chakram.program.lowering_rows import (
     ComputeTimes,
@@ -52,10 +53,7 @@ from chakram.trace.node import CPU_STREAM, NodeKind
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.algorithms.listed import ListedAlgorithm
-    from chakram.program.columns import OperationColumns
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]

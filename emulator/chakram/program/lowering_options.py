@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from chakram.collectives.algorithms import (
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chakram.collectives.algorithms import Choice
     from chakram.collectives.ops import CollectiveOp
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,8 +12,6 @@ from chakram.errors import TraceError
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
     from chakram.program.lowering_options import LoweringOptions
     from chakram.trace.graph import TraceGraph
 

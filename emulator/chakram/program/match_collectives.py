@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
@@ -16,8 +17,6 @@ from chakram.errors import MatchingError
 from chakram.trace.columns import OP_NUMBERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
 

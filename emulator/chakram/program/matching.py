@@ -22,6 +22,7 @@ counts all messages of a source to a destination, by tag, then by that order.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -38,8 +39,6 @@ from chakram.program.match_collectives import (
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.splits import Splits
     from chakram.trace.graph import TraceGraph
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice, pairwise, repeat
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -17,8 +18,6 @@ from chakram.trace.column_index import grouped, topological_order
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.program.matching import CollectiveId, Matching
     from chakram.trace.graph import TraceGraph
 

@@ -8,10 +8,11 @@ writes programs by hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chakram.collectives.splits import Splits
+from chakram.collectives.splits import Matrix, Splits
 from chakram.program.column_writer import ColumnWriter
 from chakram.program.columns import (
     COLLECTIVE,
@@ -19,17 +20,14 @@ from chakram.program.columns import (
     NO_SPLITS,
     RECEIVE,
     SEND,
+    OperationColumns,
 )
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.groups import ProcessGroup
     from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.splits import Matrix
-    from chakram.program.columns import OperationColumns
 
 POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chakram.program.matching import CollectiveId
+from chakram.program.matching import CollectiveId, Matching
 from chakram.program.merged_graph import MergedGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chakram.program.matching import Matching
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["Ordering", "communication_order", "order_collectives"]

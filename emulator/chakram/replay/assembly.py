@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from chakram.plan.plan import (

@@ -14,17 +14,15 @@ the last have no immediate data, so they are not heard of, as NCCL's are not.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NO_IMMEDIATE
-from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.plan.plan import RankPlan
     from chakram.plan.transport import TransportPlan
-    from chakram.roce.events import MessageParts
 
 __all__ = ["PART_UNIT_BYTES", "Bundle", "bundles_of"]
 

@@ -14,15 +14,10 @@ for, so credits cannot deadlock.  Messages from rank to rank have no such order.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from chakram.plan.plan import CREDIT_CHANNELS
+from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
 from chakram.program.operations import POINT_TO_POINT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chakram.plan.plan import QueuePairPlan
 
 __all__ = ["Credits", "Post"]
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.program.operations import (
     CollectiveOperation,
+    Operation,
+    RankProgram,
     ReceiveOperation,
     SendOperation,
 )
 from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from chakram.program.operations import Operation, RankProgram
     from chakram.replay.progress import ActiveOperation, Flow
 
 __all__ = [

@@ -6,14 +6,13 @@ ends hear of them as of messages that went through a port.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError
 from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.plan.plan import QueuePairPlan
     from chakram.replay.endpoint import Endpoint
 

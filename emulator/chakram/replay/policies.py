@@ -10,16 +10,11 @@ goes by measured start time, by communication, or first in, first out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from chakram.plan.plan import POLICIES
-from chakram.program.columns import COMPUTE
+from chakram.program.columns import COMPUTE, OperationColumns
 from chakram.trace.short_columns import NO_VALUE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chakram.program.columns import OperationColumns
 
 __all__ = ["preferences"]
 

@@ -8,6 +8,7 @@ bins get longer: a long run of many queue pairs stays a table that one can open.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from chakram.results.statistics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from chakram.plan.plan import AgentPlan
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.queue_pair import QueuePair

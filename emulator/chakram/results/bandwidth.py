@@ -25,14 +25,11 @@ The coefficient of variation uses the population's standard deviation, as there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "algorithm_bandwidth",

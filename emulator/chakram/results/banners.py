@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.results.run_records import GENERATOR_BOUND_PERCENT, is_generator_bound
-from chakram.results.summary import COMPLETE
+from chakram.results.summary import COMPLETE, RunFacts, SummaryRow
 from chakram.units import exact_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.results.generator_health import GeneratorSummary
     from chakram.results.keeping_up import KeepingUp
-    from chakram.results.summary import RunFacts, SummaryRow
 
 __all__ = ["banners"]
 

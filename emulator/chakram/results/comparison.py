@@ -22,16 +22,14 @@ Bounds on normal approximations, Ann. Math. Stat. 30 (1959).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log1p, sqrt
 from statistics import NormalDist, fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chakram.results.bandwidth import coefficient_of_variation
 from chakram.units import about_size, format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "EXPLAINING",

@@ -24,8 +24,8 @@ All slots count upwards, so the counters of several shards or agents simply add.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.faults import MAX_FAULTS
@@ -36,9 +36,6 @@ from chakram.results.statistics import (
     QueuePairStatistics,
     counters_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 COUNTERS: tuple[Counter, ...] = tuple(
     counter

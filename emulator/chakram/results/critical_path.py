@@ -16,12 +16,10 @@ nanosecond, they sum to the iteration exactly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 __all__ = [
     "Message",

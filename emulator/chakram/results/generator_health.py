@@ -7,9 +7,9 @@ are known as the upper bounds of their buckets: "at most".
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
 
 from chakram.results.counters import (
     FCT_BUCKET_BOUNDS_NS,
@@ -17,9 +17,6 @@ from chakram.results.counters import (
     distribution_slot,
     slot,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "GeneratorHealth",

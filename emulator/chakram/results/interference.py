@@ -21,18 +21,20 @@ A time that the generator held up is not the network's, and neither is a factor 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.results.bandwidth import coefficient_of_variation, percentile
-from chakram.results.run_records import generator_wait_share
+from chakram.results.run_records import (
+    CollectiveRecord,
+    RankRecord,
+    generator_wait_share,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from chakram.results.run_records import CollectiveRecord, RankRecord
     from chakram.results.summary import Measurements
 
 __all__ = ["CollectiveFactor", "Factor", "JobInterference", "interference"]

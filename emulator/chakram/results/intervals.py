@@ -8,14 +8,13 @@ machine: neither is undilated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.results.counters import slot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.results.under_way import UnderWay
 
 __all__ = ["HEADING", "AgentSample", "Intervals", "agent_sample", "time_left"]

@@ -17,6 +17,7 @@ so the waits of steps add up.  The largest sum over the ranks is the collective'
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,6 @@ from chakram.results.run_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.results.resolve import OperationTable
 
 _WIDTH = len(FLOW_FIELDS)

@@ -24,21 +24,22 @@ out above 10 nevertheless, it would mean nothing, and there is none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.results.bandwidth import percentile
-from chakram.results.generator_health import SATURATED_SHARE
-from chakram.results.run_records import GENERATOR_BOUND_PERCENT
+from chakram.results.generator_health import SATURATED_SHARE, GeneratorSummary
+from chakram.results.run_records import (
+    GENERATOR_BOUND_PERCENT,
+    CollectiveRecord,
+    RankRecord,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chakram.results.generator_health import GeneratorSummary
     from chakram.results.message_summary import PortFacts
-    from chakram.results.run_records import CollectiveRecord, RankRecord
 
 __all__ = ["KeepingUp", "keeping_up", "slowdown_needed"]
 

@@ -42,11 +42,9 @@ fair time: a fair time is that of the job's messages alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 __all__ = [
     "FctPercentiles",

@@ -8,6 +8,7 @@ columns of the run directory.  Times are nanoseconds of the sender's clock.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
@@ -18,10 +19,6 @@ from chakram.results.statistics import (
     QueuePairStatistics,
     columns_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 UNKNOWN = -1
 """Stands for what is not known, or is not there, in rows."""

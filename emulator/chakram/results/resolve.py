@@ -9,13 +9,14 @@ record exists only when their shares have been joined.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
-from chakram.program.operations import POINT_TO_POINT
+from chakram.program.operations import POINT_TO_POINT, RankProgram
 from chakram.results.records import IterationRow, rows_of
 from chakram.results.run_records import (
     CollectiveIdentity,
@@ -24,10 +25,7 @@ from chakram.results.run_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.plan.plan import Plan
-    from chakram.program.operations import RankProgram
 
 
 class OperationTable:

@@ -13,13 +13,11 @@ What a ``CollectiveRecord`` states:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 __all__ = [
     "GENERATOR_BOUND_PERCENT",

@@ -10,15 +10,10 @@ long the messages are and however many of them overlap.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from chakram.results.message_summary import SharedPath
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from chakram.results.message_summary import SentMessage
+from chakram.results.message_summary import SentMessage, SharedPath
 
 __all__ = ["SharedPaths"]
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,7 +21,14 @@ from chakram.results.bandwidth import (
 from chakram.results.banners import banners
 from chakram.results.generator_health import summarise_health
 from chakram.results.keeping_up import keeping_up
-from chakram.results.run_records import generator_wait_share, is_generator_bound
+from chakram.results.run_records import (
+    CollectiveIdentity,
+    CollectiveKey,
+    CollectiveRecord,
+    RankRecord,
+    generator_wait_share,
+    is_generator_bound,
+)
 from chakram.results.summarise_messages import summarise_messages
 from chakram.results.summary import (
     DRAW,
@@ -37,15 +45,7 @@ from chakram.results.summary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from chakram.results.message_summary import MessageSummary, SentMessage
-    from chakram.results.run_records import (
-        CollectiveIdentity,
-        CollectiveKey,
-        CollectiveRecord,
-        RankRecord,
-    )
     from chakram.results.traffic import Traffic
 
 

@@ -6,28 +6,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 from chakram.results.bandwidth import jain_index, percentile
 from chakram.results.message_summary import (
     FctPercentiles,
     MessageSummary,
+    MessageTransport,
     PairSummary,
+    PortFacts,
     PortSummary,
+    SentMessage,
 )
 from chakram.results.shared_paths import SharedPaths
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from chakram.results.message_summary import (
-        MessageTransport,
-        PortFacts,
-        SentMessage,
-    )
 
 __all__ = ["BusyPeriod", "busy_periods", "summarise_messages"]
 

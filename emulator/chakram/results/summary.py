@@ -40,13 +40,12 @@ dilation, so that its times and bandwidths are those of the undilated fabric.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.ops import CollectiveOp
     from chakram.results.generator_health import GeneratorHealth, GeneratorSummary
     from chakram.results.keeping_up import KeepingUp

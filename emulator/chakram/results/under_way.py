@@ -7,13 +7,12 @@ what is done: the collectives of a group end in their order.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.program.operations import POINT_TO_POINT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.results.run_records import CollectiveIdentity, CollectiveRecord
 
 __all__ = ["UnderWay"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.plan.faults import (
@@ -14,6 +15,7 @@ from chakram.plan.faults import (
     ONLY,
     OTHER,
     PACKET_CLASSES,
+    PacketFault,
 )
 from chakram.roce.constants import ICRC_BYTES, BurstKind
 from chakram.roce.datagrams import SERVED, SegmentParser
@@ -21,10 +23,8 @@ from chakram.roce.headers import BTH_BYTES
 from chakram.roce.opcodes import Opcode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from random import Random
 
-    from chakram.plan.faults import PacketFault
     from chakram.roce.burst import Burst
 
 __all__ = [

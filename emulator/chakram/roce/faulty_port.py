@@ -12,14 +12,16 @@ socket takes to have room for it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count as counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.plan.faults import FaultAction
-from chakram.results.statistics import FAULT_COUNTERS, sampled_of
+from chakram.results.statistics import FAULT_COUNTERS, PortStatistics, sampled_of
 from chakram.roce.faults import (
+    PacketFaults,
     bits_of_burst,
     bits_of_datagram,
     class_of_burst,
@@ -29,11 +31,7 @@ from chakram.roce.pacing import Line
 from chakram.roce.port import PortEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chakram.results.statistics import PortStatistics
     from chakram.roce.burst import Burst
-    from chakram.roce.faults import PacketFaults
     from chakram.roce.verify import PacketVerifier
 
 __all__ = ["FaultyPort", "flip_bit"]

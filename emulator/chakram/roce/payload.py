@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
+from typing import Protocol
 
 _payload: ModuleType | None
 try:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
 from chakram.bounded import read_bounded
 from chakram.errors import ConfigError
 from chakram.settings.mistakes import Mistake
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SIZE_LIMIT_BYTES = 1 << 20
 NODE_LIMIT = 100_000

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import difflib
 import types
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from chakram.errors import ConfigError
 from chakram.settings.quantities import Shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 Location = tuple[str | int, ...]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
@@ -24,9 +25,6 @@ from pydantic_core import PydanticCustomError
 from chakram import units
 from chakram.errors import ConfigError
 from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
-
-if TYPE_CHECKING:
-    from pydantic import ValidationInfo
 
 _NUMBER = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 

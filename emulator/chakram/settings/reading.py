@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
@@ -10,8 +11,6 @@ from chakram.settings.document import read_document
 from chakram.settings.mistakes import from_validation, report
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chakram.settings.quantities import Model
 
 __all__ = ["read_model"]

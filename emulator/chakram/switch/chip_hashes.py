@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from binascii import crc_hqx
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING
 from chakram.switch.kernel_hash import UDP, hash_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from chakram.switch.ecmp import Flow
 
 __all__ = ["CRC_BITS", "CrcPaths", "Ns3Paths", "crc_hash", "murmur3", "ns3_chooser"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from chakram.switch.outcomes import DROP_REASONS
 from chakram.switch.settings import CLASSES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chakram.switch.port import Port
 
 __all__ = ["clear_watermarks", "port_counters"]

@@ -10,11 +10,10 @@ avoid them" (HotNets 2016).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from chakram.switch.model import SwitchModel
 
 __all__ = ["buffer_cycle", "deadlock"]

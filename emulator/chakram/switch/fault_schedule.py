@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.switch.port import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.switch.faults import LinkFault
 
 __all__ = ["FaultSchedule"]

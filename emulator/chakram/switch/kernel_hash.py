@@ -14,14 +14,11 @@ in ``net/core/flow_dissector.c``.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from chakram.switch.siphash import siphash
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["UDP", "hash_seed", "kernel_hash", "next_hop", "upper_bounds"]
 

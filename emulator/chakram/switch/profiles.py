@@ -8,6 +8,7 @@ limited bytes in front of each link does: no classes, no shared memory, no pause
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +26,6 @@ from chakram.switch.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.switch.ecmp import EcmpHash
 
 __all__ = [

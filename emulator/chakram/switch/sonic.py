@@ -10,10 +10,11 @@ Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from chakram.errors import ConfigError
-from chakram.switch.profiles import headroom_bytes
+from chakram.switch.profiles import LinkEnd, headroom_bytes
 from chakram.switch.settings import (
     CLASSES,
     NO_LIMIT_BYTES,
@@ -25,11 +26,6 @@ from chakram.switch.settings import (
     WatchdogSettings,
     WredSettings,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from chakram.switch.profiles import LinkEnd
 
 __all__ = ["port_names", "read_sonic"]
 

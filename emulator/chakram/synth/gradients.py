@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.program import both
+from chakram.synth.program import After, RankSynthesizer, both
 
 if TYPE_CHECKING:
-    from chakram.synth.program import After, RankSynthesizer
     from chakram.synth.settings.training import TrainingTrace
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from chakram.collectives.groups import ProcessGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 DIMENSIONS: Final = ("tp", "cp", "ep", "fsdp", "dp", "pp")
 """Tensor, context, expert, sharded data, data and pipeline parallelism, in the order in

@@ -23,12 +23,11 @@ from chakram.synth.layers import (
     TENSOR,
     LayerProgram,
 )
-from chakram.synth.program import RankSynthesizer, Synthesis, both
+from chakram.synth.program import After, RankSynthesizer, Synthesis, both
 from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
     from chakram.synth.models import ModelShape
-    from chakram.synth.program import After
     from chakram.synth.routing import Router
     from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
     from chakram.trace.graph import TraceGraph

@@ -19,11 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.program import both
+from chakram.synth.program import After, RankSynthesizer, both
 
 if TYPE_CHECKING:
     from chakram.synth.layer_settings import LayerSettings
-    from chakram.synth.program import After, RankSynthesizer
 
 TENSOR, CONTEXT, EXPERT = "tensor", "context", "expert"
 """What the groups of a layer are for."""

@@ -8,20 +8,19 @@ another, and the next repeat begins on a rank when its own of this one are done;
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.program import RankSynthesizer, Roofline, Synthesis, both
+from chakram.synth.program import After, RankSynthesizer, Roofline, Synthesis, both
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
     from chakram.collectives.splits import Matrix
-    from chakram.synth.program import After
     from chakram.synth.settings.patterns import CollectivesTrace
     from chakram.trace.graph import TraceGraph
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -11,8 +12,6 @@ from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
 

@@ -19,15 +19,13 @@ Four forms, told apart by what is at the path:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from chakram.bounded import read_bounded
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.errors import TraceError
 from chakram.program.matching import match_ranks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _LIMIT_BYTES = 64 * 2**20

@@ -11,10 +11,10 @@ experts, so that no expert gets more of a rank than that has tokens.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from random import Random
 
     from chakram.synth.settings.base import Routing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chakram.chakra.read.reader import read_stream
@@ -10,8 +11,6 @@ from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.writer import encode_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chakram.synth.program import Synthesis
 
 

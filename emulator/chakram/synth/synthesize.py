@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from chakram.synth.patterns import (
     synthesize_pattern,
 )
 from chakram.synth.recorded_splits import read_splits
-from chakram.synth.routing import LawRouter, RecordedRouter
+from chakram.synth.routing import LawRouter, RecordedRouter, Router
 from chakram.synth.settings import (
     SIZE_DISTRIBUTIONS,
     CollectivesTrace,
@@ -36,11 +37,9 @@ from chakram.synth.settings.patterns import PatternTrace
 from chakram.synth.training import synthesize_training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from random import Random
 
     from chakram.synth.program import Synthesis
-    from chakram.synth.routing import Router
     from chakram.synth.settings import SynthTrace
 
 

@@ -22,19 +22,17 @@ from chakram.synth.layers import (
     LayerProgram,
 )
 from chakram.synth.pipeline import (
+    Turn,
     all_forward_all_backward,
     layers_of,
     one_forward_one_backward,
 )
-from chakram.synth.program import RankSynthesizer, Synthesis, both
-from chakram.synth.settings.training import MoeTrace
+from chakram.synth.program import After, RankSynthesizer, Synthesis, both
+from chakram.synth.settings.training import MoeTrace, TrainingTrace
 from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
-    from chakram.synth.pipeline import Turn
-    from chakram.synth.program import After
     from chakram.synth.routing import Router
-    from chakram.synth.settings.training import TrainingTrace
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["synthesize_training", "training_groups"]

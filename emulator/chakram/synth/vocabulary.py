@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.synth.layers import BACKWARD_FACTOR
+from chakram.synth.layers import BACKWARD_FACTOR, LayerProgram
 
 if TYPE_CHECKING:
     from chakram.synth.layer_settings import LayerSettings
-    from chakram.synth.layers import LayerProgram
     from chakram.synth.program import After, RankSynthesizer
 
 LOSS_SUMS = ("maximum", "target", "sum")

@@ -6,6 +6,7 @@ happens is decided by callables, so it can be chosen and repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -21,8 +22,6 @@ from chakram.roce.queue_pair import QueuePair
 from chakram.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion

@@ -5,8 +5,9 @@ They need `hypothesis`, which is not a dependency of the library.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -25,9 +26,6 @@ from chakram.roce.headers import (
 )
 from chakram.roce.opcodes import Opcode, extended_headers
 from chakram.roce.psn import PSN_MODULUS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = [
     "WireFaults",

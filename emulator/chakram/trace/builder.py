@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from chakram.errors import TraceError
@@ -13,8 +14,6 @@ from chakram.trace.node import NodeKind
 from chakram.trace.short_columns import fill, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.splits import Splits
 

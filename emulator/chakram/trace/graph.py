@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -15,15 +16,12 @@ from typing import TYPE_CHECKING
 from chakram.collectives.splits import Splits
 from chakram.errors import TraceError
 from chakram.trace.column_index import topological_order
-from chakram.trace.columns import ABSENT, OPS
+from chakram.trace.columns import ABSENT, OPS, TraceColumns
 from chakram.trace.node import NodeKind, TraceNode
 from chakram.trace.short_columns import filled, optional
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.collectives.ops import CollectiveOp
-    from chakram.trace.columns import TraceColumns
 
 __all__ = ["TraceGraph"]
 

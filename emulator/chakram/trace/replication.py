@@ -19,6 +19,7 @@ What ranks did differently (uneven computation, other stages of a pipeline) is l
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
@@ -29,8 +30,6 @@ from chakram.errors import TraceError
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["ALL", "Replicas", "Replication", "replicate", "shape_of"]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 NO_VALUE = -(2**63)
 """What a 64-bit column holds where the file has no value; no tag or time is that."""

@@ -12,7 +12,7 @@ right for that bound is right for no size:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from chakram.collectives.algorithms.execution import Action, Execution, Message
 from chakram.collectives.ops import CollectiveOp
@@ -21,9 +21,6 @@ from chakram.program.least_bytes import (
     least_shares,
     moved_bytes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["ByteFlow"]
 

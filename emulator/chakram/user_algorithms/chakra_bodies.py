@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.buffers import PARTED, BufferProgram, layout_of
 from chakram.collectives.algorithms.execution import Action, Message
-from chakram.collectives.algorithms.listed import ListedTransfer
+from chakram.collectives.algorithms.listed import ListedAlgorithm, ListedTransfer
 from chakram.errors import ScheduleError
 from chakram.trace.column_index import topological_order
 from chakram.user_algorithms.byte_flow import ByteFlow
@@ -30,11 +33,6 @@ from chakram.user_algorithms.links import Links, refuse_unmatched
 from chakram.user_algorithms.refusal import refuse_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from fractions import Fraction
-    from pathlib import Path
-
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["ChakraBodies", "read_bodies"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.chakra.et_messages import (
+    AttributeValue,
     NodeType,
     attribute_values,
     decode_metadata,
@@ -24,10 +27,6 @@ from chakram.user_algorithms.naming import (
 from chakram.user_algorithms.refusal import read_algorithm_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from chakram.chakra.et_messages import AttributeValue
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["BodyNode", "body_files", "read_body"]

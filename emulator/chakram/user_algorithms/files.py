@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,6 @@ from chakram.user_algorithms.python_code import PythonSource
 from chakram.user_algorithms.refusal import read_algorithm_file, refuse_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from fractions import Fraction
-
     from chakram.collectives.algorithms import AlgorithmSource
     from chakram.collectives.algorithms.listed import ListedAlgorithm
 

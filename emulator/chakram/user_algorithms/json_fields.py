@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from chakram.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Fields", "parse_object"]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.algorithms.execution import Message
 
 __all__ = ["Links", "refuse_unmatched"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.buffers import (
     PARTED,
@@ -14,12 +14,15 @@ from chakram.collectives.algorithms.buffers import (
 from chakram.collectives.algorithms.execution import Action, Message
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.links import Links, refuse_unmatched
-from chakram.user_algorithms.msccl_xml import READ, RECEIVE, SEND, WRITE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chakram.user_algorithms.msccl_xml import MscclAlgorithm, Step, ThreadBlock
+from chakram.user_algorithms.msccl_xml import (
+    READ,
+    RECEIVE,
+    SEND,
+    WRITE,
+    MscclAlgorithm,
+    Step,
+    ThreadBlock,
+)
 
 __all__ = ["program_of"]
 

@@ -17,6 +17,7 @@ interpreter of microsoft/msccl (what it means).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
@@ -31,8 +32,6 @@ from chakram.user_algorithms.naming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["Gpu", "MscclAlgorithm", "Step", "ThreadBlock", "parse_msccl"]

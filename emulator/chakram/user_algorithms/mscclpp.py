@@ -26,14 +26,18 @@ Source: microsoft/mscclpp, ``docs/design/mscclpp-dsl-json-file.md`` and the read
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.buffers import BufferProgram, Layout, layout_of
 from chakram.collectives.algorithms.execution import MAX_ACTIONS, Action, Message
-from chakram.user_algorithms.json_fields import parse_object
+from chakram.user_algorithms.json_fields import Fields, parse_object
 from chakram.user_algorithms.mscclpp_notices import Notices
 from chakram.user_algorithms.mscclpp_plan import (
     MAX_NUMBER,
+    Block,
+    Channel,
+    Place,
     channel_type,
     chunks_per_rank,
     named_channels,
@@ -48,11 +52,7 @@ from chakram.user_algorithms.naming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.collectives.ops import CollectiveOp
-    from chakram.user_algorithms.json_fields import Fields
-    from chakram.user_algorithms.mscclpp_plan import Block, Channel, Place
 
 __all__ = ["parse_mscclpp"]
 

@@ -7,17 +7,15 @@ count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.mscclpp_plan import MAX_NUMBER
+from chakram.user_algorithms.mscclpp_plan import MAX_NUMBER, Block, Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.algorithms.execution import Action
     from chakram.user_algorithms.json_fields import Fields
-    from chakram.user_algorithms.mscclpp_plan import Block, Channel
 
 __all__ = ["Notices"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,8 +11,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.user_algorithms.naming import MAX_CHUNKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.user_algorithms.json_fields import Fields
 
 __all__ = [

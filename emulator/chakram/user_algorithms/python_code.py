@@ -21,25 +21,27 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.algorithms.base import Scheduled
-from chakram.collectives.algorithms.listed import MAX_LISTED, MAX_PARTS, listed_from
+from chakram.collectives.algorithms.listed import (
+    MAX_LISTED,
+    MAX_PARTS,
+    ListedAlgorithm,
+    listed_from,
+)
 from chakram.collectives.schedule import Transfer, part_bytes
 from chakram.collectives.schedule_check import Schedule, check_schedule, parts_of
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.refusal import refuse_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from fractions import Fraction
-
     from chakram.collectives.algorithms import UserAlgorithm
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["PythonSource"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from chakram.bounded import read_bounded
 from chakram.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "read_algorithm_file",

@@ -9,11 +9,10 @@ more edges than it has stays, as one that does nothing: a join.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["Bridged", "bridge"]

@@ -8,27 +8,23 @@ messages of the ranks belong together as before.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from chakram.chakra.cut.bridging import bridge
+from chakram.chakra.cut.bridging import Bridged, bridge
 from chakram.chakra.cut.steps import is_step, nodes_of_step
-from chakram.collectives.groups import WORLD, ranks_text
+from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.splits import Splits, even_splits
 from chakram.errors import ConfigError, TraceError
 from chakram.program.matching import match_ranks
 from chakram.trace.builder import TraceGraphBuilder
-from chakram.trace.node import NodeKind
+from chakram.trace.node import NodeKind, TraceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-    from chakram.chakra.cut.bridging import Bridged
-    from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
-    from chakram.trace.node import TraceNode
 
 __all__ = ["Cut", "CutOptions", "CutRank", "Dropped"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.chakra.cut.cut import Cut, CutRank, Dropped
+from chakram.chakra.cut.cut import Cut, CutOptions, CutRank, Dropped
 from chakram.chakra.read.groups import encode_group_file
 from chakram.chakra.sets.finding import find_trace_set
 from chakram.chakra.write.compatibility import Elsewhere
@@ -17,10 +19,6 @@ from chakram.errors import UnsupportedTrace
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from chakram.chakra.cut.cut import CutOptions
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.trace.graph import TraceGraph
 

@@ -6,6 +6,7 @@ never saw that: it says the same on top, in a few sentences.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.lint.rules import RULES
@@ -15,8 +16,6 @@ from chakram.chakra.read.options import WarningKind, counted_name
 from chakram.chakra.read.producers import ONE_RANK_PER_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.chakra.remark import Remark
     from chakram.chakra.sets.trace_set import TraceSet
 

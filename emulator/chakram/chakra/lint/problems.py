@@ -8,22 +8,19 @@ and by ``chakram.program.ordering``, which shows the first deadlock.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from chakram.chakra.remark import Remark, remark_at
-from chakram.collectives.groups import WORLD
+from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.errors import MatchingError, TraceError
 from chakram.program.matching import check_matching
 from chakram.program.ordering import order_collectives
-from chakram.trace.node import NodeKind
+from chakram.trace.node import NodeKind, TraceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
-    from chakram.trace.node import TraceNode
 
 
 PROBLEMS_KEPT = 1000

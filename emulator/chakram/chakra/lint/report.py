@@ -7,6 +7,7 @@ other files.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from chakram.chakra.read.options import CORRECTIONS, ReadOptions, WarningKind
 from chakram.chakra.read.reader import open_stream, settle
 from chakram.chakra.sets.finding import find_trace_set
 from chakram.chakra.sets.profiles import Profiles
-from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.errors import (
     GarbageTrace,
     OversizedRecord,
@@ -29,10 +30,7 @@ from chakram.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from chakram.chakra.remark import Remark
-    from chakram.chakra.sets.trace_set import TraceSet
 
 __all__ = ["ERROR_RULES", "NOTE_RULE", "Finding", "LintReport", "lint_trace_set"]
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.lint.warnings import LintWarningKind
 from chakram.chakra.remark import Remark, remark_at
-from chakram.collectives.groups import WORLD, ranks_text
+from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp, nccl_size_bytes
 from chakram.trace.node import NodeKind
 from chakram.units import about_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["DAY_BYTES", "LARGE_BYTES", "check_traffic"]

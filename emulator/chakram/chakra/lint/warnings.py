@@ -7,6 +7,7 @@ held to real traces: a healthy one gives none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from chakram.trace.node import NodeKind
 from chakram.units import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["LintWarningKind", "check_computation"]

@@ -7,11 +7,13 @@ columns, not messages.  Files are untrusted: whatever a record holds, only
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.chakra.et_messages import (
     Metadata,
+    Node,
     NodeType,
     attribute_values,
     decode_metadata,
@@ -28,6 +30,7 @@ from chakram.chakra.read.groups import (
     ALL_RANKS_NAMES,
     GROUPS_ATTRIBUTE,
     RECORD,
+    InitialGroup,
     group_of_record,
     initial_groups,
     is_process_group_init,
@@ -55,10 +58,6 @@ from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from chakram.chakra.et_messages import Node
-    from chakram.chakra.read.groups import InitialGroup
     from chakram.chakra.read.involved import GroupPart
     from chakram.chakra.remark import Remark
     from chakram.trace.graph import TraceGraph

@@ -14,12 +14,9 @@ A record of length zero is legal: a message in which every field has its default
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 DEFAULT_RECORD_LIMIT_BYTES = 64 * 2**20
 """Far above any record met: the largest, an embedded input file, has 28 KiB."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,8 +21,6 @@ from chakram.collectives.groups import WORLD
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.chakra.et_messages import AttributeValue
 
 _DECIMAL = re.compile(r"[0-9]+(\.0*)?")

@@ -10,6 +10,7 @@ that there are for ones of one rank.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from chakram.errors import TraceError, UnknownDimensions
 from chakram.trace.replication import members_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.chakra.et_messages import AttributeValue
 
 __all__ = ["GroupPart", "all_involved", "check_dimensions", "part_of_group"]

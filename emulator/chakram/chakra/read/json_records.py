@@ -14,9 +14,11 @@ no metadata record gets one that says what it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from chakram.chakra.et_messages import (
+    AttributeValue,
     CollectiveType,
     Metadata,
     NodeType,
@@ -28,11 +30,6 @@ from chakram.chakra.et_messages import (
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.producers import STAGE_SCHEMA, Producer
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from chakram.chakra.et_messages import AttributeValue
 
 # Names of fields before schema 0.0.4, as protobuf's mapping spells them.
 _OLD_KEYS: Final = frozenset({"parent", "nodeType", "attribute", "simulatedRunTime"})

@@ -11,12 +11,10 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 DEFAULT_ELEMENT_LIMIT: Final = 4 * 2**20
 """Characters of one element.  The longest node met has 30,000; decoded, four million

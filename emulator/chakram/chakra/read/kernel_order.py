@@ -11,6 +11,7 @@ those of each process group for one of their own, as PyTorch's NCCL back end has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,8 +19,6 @@ from chakram.collectives.groups import WORLD
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.trace.graph import TraceGraph
 
 _Lane: TypeAlias = int | str | None

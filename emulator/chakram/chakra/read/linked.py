@@ -17,10 +17,12 @@ The start times, which the converter drops, are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chakram.chakra.et_messages import (
+    AttributeValue,
     CollectiveType,
     Metadata,
     NodeType,
@@ -30,11 +32,6 @@ from chakram.chakra.read.groups import RECORD, is_process_group_init
 from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.errors import GarbageTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from chakram.chakra.et_messages import AttributeValue
 
 _KERNELS: Final = ("ncclKernel", "ncclDevKernel")
 _SEND_RECEIVE: Final = "SendRecv"

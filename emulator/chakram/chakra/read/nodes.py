@@ -7,22 +7,23 @@ what each really writes is in ``docs/reference/traces.md``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
-from chakram.chakra.et_messages import CollectiveType, NodeType, attribute_values
+from chakram.chakra.et_messages import (
+    AttributeValue,
+    CollectiveType,
+    Node,
+    NodeType,
+    attribute_values,
+)
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, inline_group, normal_name
-from chakram.chakra.read.involved import all_involved, part_of_group
+from chakram.chakra.read.involved import GroupPart, all_involved, part_of_group
 from chakram.chakra.read.options import WarningKind
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.splits import Splits
 from chakram.errors import TraceError
 from chakram.trace.node import CPU_STREAM, NO_SIZE, NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from chakram.chakra.et_messages import AttributeValue, Node
-    from chakram.chakra.read.involved import GroupPart
 
 # REDUCE_SCATTER_BLOCK has equal parts, as has every reduce-scatter here.
 COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {

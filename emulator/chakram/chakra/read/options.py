@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 from chakram.chakra.read.framing import DEFAULT_RECORD_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from chakram.chakra.remark import Remark
 
 

@@ -7,12 +7,11 @@ stands in ``docs/reference/traces.md``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chakram.chakra.et_messages import Metadata
     from chakram.trace.graph import TraceGraph
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
+from typing import Final, NoReturn, Protocol, TypeAlias
 
 from chakram.chakra.read.decode import RankDecoder, RankTrace
 from chakram.chakra.read.forms import SNIFF_BYTES, TEXT_LOOK, Form, recognise
@@ -24,13 +25,8 @@ from chakram.chakra.read.linked import linked_records
 from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.pytorch.kineto import Profile, read_profile
 from chakram.chakra.read.pytorch.reader import HostTrace
-from chakram.chakra.read.pytorch.unnamed import infer_groups
+from chakram.chakra.read.pytorch.unnamed import RankOperations, infer_groups
 from chakram.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from chakram.chakra.read.pytorch.unnamed import RankOperations
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from chakram.chakra.read.options import WarningKind
+from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.producers import STAGE_SCHEMA
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from chakram.chakra.et_messages import Metadata
-    from chakram.chakra.read.options import ReadOptions
 
 Oddity: TypeAlias = tuple[WarningKind, str]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from chakram.chakra.remark import Remark
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from chakram.chakra.read.options import WarningKind
 
 __all__ = ["WarningLog"]

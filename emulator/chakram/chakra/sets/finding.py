@@ -13,23 +13,19 @@ Many a file with a number in its name is JSON but no trace: so JSON counts only 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from chakram.chakra.read.eras import FirstRecord, classify_first_record
 from chakram.chakra.read.forms import Form
 from chakram.chakra.read.reader import JSON_RECORDS, form_of, records_of, refuse_form
-from chakram.chakra.sets.stores import ArchiveStore, FolderStore, is_archive
+from chakram.chakra.sets.stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.errors import TraceError, UnsupportedTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from chakram.chakra.sets.stores import Store
 
 # Files of the oldest schemas end in .eg; PyTorch users number theirs "name_0.json".
 _RANK_FILE = re.compile(

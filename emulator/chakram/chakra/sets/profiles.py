@@ -11,21 +11,21 @@ says whose they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from chakram.chakra.read.forms import Form
 from chakram.chakra.read.reader import ReadProfile, read_profile_stream, start_of
-from chakram.chakra.sets.finding import find_trace_set, is_profile_name, json_sets
-from chakram.chakra.sets.stores import ArchiveStore, FolderStore, is_archive
+from chakram.chakra.sets.finding import (
+    FoundSet,
+    find_trace_set,
+    is_profile_name,
+    json_sets,
+)
+from chakram.chakra.sets.stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chakram.chakra.sets.finding import FoundSet
-    from chakram.chakra.sets.stores import Store
 
 __all__ = ["Profiles"]
 

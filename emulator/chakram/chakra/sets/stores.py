@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import tarfile
 import zlib
-from typing import IO, TYPE_CHECKING, Protocol, Self
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Protocol, Self
 
 from chakram.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 _ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _MEMBER_LIMIT = 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,20 +19,16 @@ from chakram.chakra.read.reader import (
     settle,
 )
 from chakram.chakra.remark import Remark
-from chakram.chakra.sets.finding import find_trace_set
+from chakram.chakra.sets.finding import FoundSet, find_trace_set
 from chakram.chakra.sets.profiles import Profiles
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.errors import TraceError
-from chakram.trace.replication import ALL, replicate
+from chakram.trace.replication import ALL, Replication, replicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from chakram.chakra.et_messages import Metadata
     from chakram.chakra.read.decode import RankTrace
-    from chakram.chakra.sets.finding import FoundSet
     from chakram.trace.graph import TraceGraph
-    from chakram.trace.replication import Replication
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
 _GROUP_FILE_HINT = "is this the group file?"

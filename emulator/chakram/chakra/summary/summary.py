@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.summary.distribution import Distribution, distribution
 from chakram.chakra.summary.kernels import KernelClass, kernel_class
 from chakram.chakra.summary.sizes import SizeBin, size_bins
-from chakram.chakra.summary.traffic import Traffic, largest_pairs, measure_traffic
-from chakram.collectives.groups import WORLD
+from chakram.chakra.summary.traffic import (
+    LargestPairs,
+    Traffic,
+    Work,
+    WorkTraffic,
+    largest_pairs,
+    measure_traffic,
+)
+from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from chakram.chakra.summary.traffic import LargestPairs, Work, WorkTraffic
-    from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
 
 __all__ = [

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.algorithms import automatic_algorithm
-from chakram.collectives.groups import WORLD
+from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.schedule import transfer_bytes
 from chakram.plan.wire_cost import wire_bytes
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from chakram.collectives.groups import ProcessGroup
     from chakram.collectives.splits import Splits
     from chakram.trace.graph import TraceGraph
 

@@ -13,10 +13,12 @@ in which a simulator matches messages of one tag.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from chakram.chakra.et_messages import (
     SCHEMA_VERSION,
+    AttributeValue,
     Metadata,
     NodeType,
     encode_metadata,
@@ -25,14 +27,13 @@ from chakram.chakra.et_messages import (
 from chakram.chakra.read.framing import frame
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import rank_schedule, transfer_bytes
+from chakram.collectives.schedule import (
+    Algorithm,
+    LocalTransfer,
+    rank_schedule,
+    transfer_bytes,
+)
 from chakram.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chakram.chakra.et_messages import AttributeValue
-    from chakram.collectives.schedule import Algorithm, LocalTransfer
 
 __all__ = ["ASTRA_KEYS", "TAG_LIMIT", "astra_collective"]
 

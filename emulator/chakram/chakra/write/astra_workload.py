@@ -12,6 +12,7 @@ them (ASTRA-sim lets it take 1 ns); it sends one such message of a rank at a tim
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,13 @@ from chakram.chakra.shown_names import shown_name
 from chakram.chakra.write.astra_collective import ASTRA_KEYS, TAG_LIMIT
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import rank_schedule, transfer_bytes
+from chakram.collectives.schedule import (
+    Algorithm,
+    LocalTransfer,
+    RankSchedule,
+    rank_schedule,
+    transfer_bytes,
+)
 from chakram.collectives.uneven import (
     splits_bytes,
     uneven_message_bytes,
@@ -38,16 +45,14 @@ from chakram.errors import ScheduleError
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
+    Operation,
+    RankProgram,
     SendOperation,
 )
 from chakram.trace.node import CPU_STREAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from chakram.collectives.groups import ProcessGroup
-    from chakram.collectives.schedule import Algorithm, LocalTransfer, RankSchedule
-    from chakram.program.operations import Operation, RankProgram
 
 __all__ = ["ASTRA_ALGORITHMS", "AstraWorkload"]
 

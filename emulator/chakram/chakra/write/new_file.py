@@ -5,14 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from chakram.errors import RunDirectoryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["new_file", "refuse_existing"]
 

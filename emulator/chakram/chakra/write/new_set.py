@@ -6,18 +6,16 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from chakram.chakra.write.new_file import new_file
 from chakram.errors import RunDirectoryError
 
 if TYPE_CHECKING:
     import gzip
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from typing import IO
 
 __all__ = ["GROUP_FILE", "NewSet", "new_trace_set"]
 

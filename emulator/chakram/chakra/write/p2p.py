@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from chakram.collectives.algorithms import algorithm
@@ -17,15 +18,13 @@ from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
+    RankProgram,
     SendOperation,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from chakram.collectives.algorithms import Choice
     from chakram.collectives.groups import ProcessGroup
-    from chakram.program.operations import RankProgram
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["P2P_COLUMNS", "p2p_csv"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.et_messages import (
     SCHEMA_VERSION,
+    AttributeValue,
     CollectiveType,
     Metadata,
     NodeType,
@@ -17,19 +20,13 @@ from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, grou
 from chakram.chakra.read.nodes import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
 from chakram.chakra.shown_names import shown_name
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
-from chakram.collectives.groups import WORLD
-from chakram.trace.node import CPU_STREAM, NodeKind
+from chakram.collectives.groups import WORLD, ProcessGroup
+from chakram.trace.node import CPU_STREAM, NodeKind, TraceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from chakram.chakra.et_messages import AttributeValue
     from chakram.chakra.write.compatibility import Elsewhere
-    from chakram.collectives.groups import ProcessGroup
     from chakram.synth.program import GroupDescription, Synthesis
     from chakram.trace.graph import TraceGraph
-    from chakram.trace.node import TraceNode
 
 _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
     NodeKind.COMPUTE: NodeType.COMP,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +21,6 @@ from chakram.errors import ConfigError
 from chakram.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["app"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,6 @@ from chakram.cli.trace.loading import Reading, TracePath, with_reading
 from chakram.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from chakram.chakra.lint.report import Finding
 
 __all__ = ["lint"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -16,8 +17,6 @@ from rich.progress import Progress
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from chakram.chakra.read.options import ReadOptions
     from chakram.chakra.sets.trace_set import TraceSet
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
@@ -21,8 +22,6 @@ from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.summary import TraceSummary
     from chakram.observe.report.blocks import Facts, Table

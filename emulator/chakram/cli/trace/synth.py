@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -22,8 +23,6 @@ from chakram.cli.options import Json, print_json
 from chakram.cli.trace.loading import Force, declare_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic.fields import FieldInfo
 
     from chakram.synth.program import Synthesis

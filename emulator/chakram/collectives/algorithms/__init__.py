@@ -10,6 +10,7 @@ see ``chakram.plugins`` and docs/howto/algorithm.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -37,8 +38,6 @@ from chakram.errors import ScheduleError
 from chakram.plugins import Registry, modules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.schedule import Algorithm
 

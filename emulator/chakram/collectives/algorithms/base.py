@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import counted_sizes, part_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from chakram.collectives.schedule import Transfer
+from chakram.collectives.schedule import Transfer, counted_sizes, part_bytes
 
 
 class Scheduled(ABC):

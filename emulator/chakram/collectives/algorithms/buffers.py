@@ -15,8 +15,8 @@ the outcome would depend on timing, and that is refused however it comes out her
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.execution import SHOWN, Action, Execution, Message
 from chakram.collectives.algorithms.listed import (
@@ -32,9 +32,6 @@ from chakram.collectives.schedule_check import (
     promised,
 )
 from chakram.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "PARTED",

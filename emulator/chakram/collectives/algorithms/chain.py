@@ -10,8 +10,9 @@ the pipelined algorithm.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.base import BothWays
 from chakram.collectives.algorithms.family import (
@@ -25,9 +26,6 @@ from chakram.collectives.algorithms.family import (
 from chakram.collectives.algorithms.rank_order import OverRings, Ring
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CHAIN_CHUNKS = 8
 """Chunks of a pipelined ring where nothing else is said."""

@@ -7,13 +7,12 @@ Sizes are those of nccl-tests (``collectives.nccl_size_bytes``), as the trace ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.collectives.ops import CollectiveOp
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from chakram.collectives.algorithms.listed import ListedAlgorithm
 
 AUTO = "auto"

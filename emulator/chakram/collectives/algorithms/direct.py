@@ -9,8 +9,9 @@ once; how they share the port is the transport's matter.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
     BothWays,
@@ -21,9 +22,6 @@ from chakram.collectives.algorithms.base import (
 from chakram.collectives.algorithms.family import Family, plain, straight
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 class _Direct(BothWays):

@@ -9,14 +9,13 @@ message must have received before it sends.  What the messages carry is for subc
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.listed import ListedAlgorithm, ListedTransfer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["MAX_ACTIONS", "SHOWN", "Action", "Execution", "Message"]

@@ -6,20 +6,19 @@ that the rest of Chakram asks for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.algorithms.parameters import (
     OrdersParameter,
+    Parameter,
     WholeParameter,
 )
 from chakram.collectives.algorithms.rank_order import ASCENDING
 from chakram.collectives.ops import CollectiveOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chakram.collectives.algorithms.parameters import Parameter
     from chakram.collectives.schedule import Algorithm
 
 __all__ = [

@@ -12,16 +12,14 @@ scalable deep learning training system with mixed-precision, 2018.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.base import BothWays, OnePartPerPair, Parted
 from chakram.collectives.algorithms.family import Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RANKS_PER_NODE = 8
 """Size of a node where nothing else is said."""

@@ -11,19 +11,14 @@ give its size, or a number of bytes that is the same for collectives of any size
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.base import Scheduled
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import Transfer, rank_schedule
+from chakram.collectives.schedule import Algorithm, Transfer, rank_schedule
 from chakram.collectives.schedule_check import build_schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from chakram.collectives.schedule import Algorithm
 
 __all__ = [
     "MAX_AFTER",

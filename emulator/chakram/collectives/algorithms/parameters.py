@@ -8,8 +8,8 @@ experiment files name algorithms by this text, so it is read strictly.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.rank_order import (
     NAMED_ORDERS,
@@ -17,9 +17,6 @@ from chakram.collectives.algorithms.rank_order import (
     order_text,
 )
 from chakram.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_TEXT = 1 << 16
 """Characters of a name; written out, an order of 10,000 ranks fits."""

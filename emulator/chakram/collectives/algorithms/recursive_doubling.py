@@ -23,8 +23,9 @@ operations in MPICH, 2005 (sections 3.1 and 4.2 to 4.5).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
     BothWays,
@@ -35,9 +36,6 @@ from chakram.collectives.algorithms.base import (
 from chakram.collectives.algorithms.family import Family
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True)

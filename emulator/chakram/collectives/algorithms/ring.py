@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.family import (
     CHANNELS,
@@ -36,12 +37,7 @@ from chakram.collectives.algorithms.rank_order import (
     RankOrder,
 )
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import Transfer, part_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from chakram.collectives.schedule import Algorithm
+from chakram.collectives.schedule import Algorithm, Transfer, part_bytes
 
 BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
 """The orders of a bidirectional ring."""

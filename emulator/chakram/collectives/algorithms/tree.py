@@ -15,8 +15,9 @@ operations in MPICH, 2005.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from chakram.collectives.algorithms.base import (
     BothWays,
@@ -27,9 +28,6 @@ from chakram.collectives.algorithms.base import (
 from chakram.collectives.algorithms.family import Family, plain
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -42,14 +44,10 @@ from chakram.settings.quantities import (
     problem,
 )
 from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
-from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.ecmp import DrawnPaths, EcmpHash
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from contextlib import AsyncExitStack
-
     from chakram.fabric.topology import Topology
-    from chakram.switch.ecmp import EcmpHash
 
 __all__ = ["KIND", "ExternalFabric"]
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from array import array
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -25,14 +27,11 @@ from chakram.plan.plan import PortPlan
 from chakram.results.summary import SIMULATE
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Model
-from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.ecmp import DrawnPaths, EcmpHash
 from chakram.switch.profiles import Profile, Switching
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
-    from pathlib import Path
-
     from chakram.fabric.capturing import Captures
     from chakram.fabric.counters import LabCounters
     from chakram.fabric.description import LabState
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from chakram.fabric.kinds.switches import SwitchesSettings
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
-    from chakram.switch.ecmp import EcmpHash
     from chakram.switch.faults import FaultKind, LinkFault
 
 __all__ = [

@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import tempfile
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -35,8 +36,6 @@ from chakram.settings.quantities import Rate, Whole
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
-    from contextlib import AsyncExitStack
-
     from chakram.fabric.topology import Topology
 
 __all__ = [

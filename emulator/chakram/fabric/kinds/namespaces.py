@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -36,9 +38,6 @@ from chakram.switch.ecmp import KernelPaths
 from chakram.switch.faults import FAULT_KINDS, FaultKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from contextlib import AsyncExitStack
-
     from chakram.fabric.description import LabState
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology

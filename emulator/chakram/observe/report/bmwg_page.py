@@ -6,6 +6,7 @@ training and inference), versions -05.  They allow no verdict, so there is none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.observe.number_format import MISSING, percent_text
@@ -26,6 +27,7 @@ from chakram.observe.report.run_page import (
 )
 from chakram.observe.report.run_rows import (
     BUSBW_PERCENTS,
+    ReportRow,
     report_rows,
     time_or_missing,
 )
@@ -34,9 +36,6 @@ from chakram.observe.report.topology_page import topology_facts
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chakram.observe.report.run_rows import ReportRow
     from chakram.observe.run_results import RunResults
 
 __all__ = ["bmwg_page"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.observe.document import summary_document
@@ -17,18 +18,14 @@ from chakram.observe.report.run_curves import (
 )
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_page import notes_of, raw_files, title_of
-from chakram.observe.report.run_plots import WHOLE
-from chakram.observe.report.run_rows import report_rows
+from chakram.observe.report.run_plots import WHOLE, Curve
+from chakram.observe.report.run_rows import ReportRow, report_rows
 from chakram.observe.report.run_traffic import SESSION_PERCENTS
 from chakram.observe.sides import run_settings, side_of_runs
 from chakram.results.comparison import compare, sentences, setting_text
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from chakram.observe.report.run_plots import Curve
-    from chakram.observe.report.run_rows import ReportRow
     from chakram.observe.run_results import RunResults
 
 __all__ = ["MOST_RUNS", "compare_page"]

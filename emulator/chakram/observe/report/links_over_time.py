@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chakram.observe.report.columns import mixed_keys, spread
-from chakram.observe.report.run_data import TIME_BINS
+from chakram.observe.report.run_data import TIME_BINS, RunData
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chakram.observe.report.run_data import RunData
 
 __all__ = ["LinksOverTime", "links_over_time"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,8 +24,6 @@ import chakram
 from chakram.observe.report.blocks import Facts, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from bokeh.plotting import figure
 
 __all__ = ["Block", "Plot", "Section", "render_page"]

@@ -6,6 +6,7 @@ points: pages stay small and open at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bokeh.models import (
@@ -25,8 +26,6 @@ from bokeh.plotting import figure
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.chakra.summary.distribution import Distribution
 
 __all__ = ["TICKS", "bars", "cdf", "counts", "matrix", "set_ticks"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,16 +10,13 @@ import numpy as np
 from chakram.observe.number_format import MISSING
 from chakram.observe.report.blocks import Table
 from chakram.observe.report.columns import cdf_points, percentiles
-from chakram.observe.report.page import Plot, Section
+from chakram.observe.report.page import Block, Plot, Section
 from chakram.observe.report.run_plots import HALF, WHOLE, Curve, curves
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from bokeh.plotting import figure
 
-    from chakram.observe.report.page import Block
     from chakram.observe.report.run_data import Flows, RunData
     from chakram.observe.report.run_rows import ReportRow
 

@@ -6,6 +6,7 @@ Times are in ns from the start of the first rank, undilated.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,9 @@ from chakram.observe.report.columns import mixed_keys, spread, under_way
 from chakram.observe.why import why_of
 from chakram.results.bandwidth import bus_factor
 from chakram.results.critical_path import Operation
-from chakram.results.summary import SIMULATE
+from chakram.results.summary import SIMULATE, Measurements, Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from chakram.fabric.kinds.kind import FabricKind
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
     from chakram.results.causes import Why
     from chakram.results.run_records import CollectiveRecord
-    from chakram.results.summary import Measurements, Summary
 
 __all__ = ["OBSERVED", "Flows", "NicTraffic", "Roofline", "RunData", "Shares"]
 

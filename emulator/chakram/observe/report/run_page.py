@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bokeh.models import Range1d
@@ -15,10 +17,10 @@ from chakram.observe.report import run_sections as measured
 from chakram.observe.report import run_traffic as traffic
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import Plot, Section, render_page
+from chakram.observe.report.page import Block, Plot, Section, render_page
 from chakram.observe.report.run_data import OBSERVED, RunData
 from chakram.observe.report.run_plots import shade
-from chakram.observe.report.run_rows import report_rows
+from chakram.observe.report.run_rows import ReportRow, report_rows
 from chakram.observe.report.run_why import why_section
 from chakram.observe.report.topology_page import topology_facts
 from chakram.observe.why import why_document
@@ -26,11 +28,6 @@ from chakram.results.critical_path import Part
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from chakram.observe.report.page import Block
-    from chakram.observe.report.run_rows import ReportRow
     from chakram.observe.run_results import RunResults
 
 __all__ = [

@@ -5,6 +5,7 @@ Every plot has a name, by which it is exported and found on its page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +30,6 @@ from bokeh.plotting import figure
 from chakram.observe.report.plots import TICKS, set_ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
 __all__ = [

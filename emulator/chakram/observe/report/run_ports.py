@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from chakram.plan.queue_pairs import SHARD_BITS
 from chakram.predict.routing import Router
 from chakram.predict.source_ports import (
     LoadedPair,
+    Loads,
     balanced_source_ports,
     loads_of,
 )
@@ -21,12 +23,9 @@ from chakram.program.operations import POINT_TO_POINT
 from chakram.switch.ecmp import DrawnPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chakram.fabric.topology import Topology
     from chakram.observe.report.page import Block
     from chakram.observe.report.run_data import RunData
-    from chakram.predict.source_ports import Loads
 
 __all__ = ["Advice", "source_port_advice", "source_port_blocks"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,19 +11,15 @@ from chakram.observe.number_format import MISSING
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import spread
 from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
-from chakram.observe.report.page import Plot
-from chakram.observe.report.run_data import TIME_BINS
+from chakram.observe.report.page import Block, Plot
+from chakram.observe.report.run_data import TIME_BINS, RunData
 from chakram.observe.report.run_plots import WHOLE, Curve, curves
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from bokeh.models import Range1d
     from numpy.typing import NDArray
 
-    from chakram.observe.report.page import Block
-    from chakram.observe.report.run_data import RunData
 
 __all__ = ["link_table", "switch_blocks"]
 

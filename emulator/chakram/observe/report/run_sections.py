@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chakram.observe.number_format import MISSING, percent_text
 from chakram.observe.report.blocks import Facts, Table
-from chakram.observe.report.page import Plot, Section
+from chakram.observe.report.page import Block, Plot, Section
 from chakram.observe.report.run_plots import (
     Curve,
     Spans,
@@ -16,20 +17,16 @@ from chakram.observe.report.run_plots import (
     parts,
     spans,
 )
-from chakram.observe.report.run_rows import BUSBW_PERCENTS, time_or_missing
+from chakram.observe.report.run_rows import BUSBW_PERCENTS, ReportRow, time_or_missing
 from chakram.observe.report.topology_page import topology_facts, topology_plot
 from chakram.results.run_records import is_generator_bound
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bokeh.models import Range1d
 
     from chakram.fabric.topology import Topology
-    from chakram.observe.report.page import Block
     from chakram.observe.report.run_data import RunData
-    from chakram.observe.report.run_rows import ReportRow
     from chakram.results.generator_health import GeneratorSummary
 
 __all__ = [

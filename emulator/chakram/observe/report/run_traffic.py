@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from chakram.observe.report.columns import (
     percentiles,
     spread,
 )
-from chakram.observe.report.page import Plot, Section
-from chakram.observe.report.run_data import TIME_BINS, NicTraffic
+from chakram.observe.report.page import Block, Plot, Section
+from chakram.observe.report.run_data import TIME_BINS, NicTraffic, RunData
 from chakram.observe.report.run_plots import WHOLE, Curve, curves, heat_map
 from chakram.observe.report.run_ports import source_port_blocks
 from chakram.observe.report.run_queues import switch_blocks
@@ -25,13 +26,9 @@ from chakram.results.bandwidth import jain_index
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bokeh.models import Range1d
     from numpy.typing import NDArray
 
-    from chakram.observe.report.page import Block
-    from chakram.observe.report.run_data import RunData
 
 __all__ = [
     "SESSION_PERCENTS",

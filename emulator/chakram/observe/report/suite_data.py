@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.config.suite import text
+from chakram.config.suite import Cell, text
 from chakram.observe.report.blocks import Link
 from chakram.observe.sweep_folder import collect, read_sweep, reason_of
-from chakram.observe.sweep_tables import cell_results
+from chakram.observe.sweep_tables import CellResult, cell_results
 from chakram.results.bandwidth import coefficient_of_variation
 from chakram.results.summary import SIMULATE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from chakram.config.suite import Cell
-    from chakram.observe.sweep_tables import CellResult
 
 __all__ = ["CASE", "SuiteData", "SuiteRun", "change_of", "spread_of"]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from chakram.observe.number_format import percent_text
-from chakram.observe.report.page import Plot, Section
+from chakram.observe.report.page import Block, Plot, Section
 from chakram.observe.report.run_plots import HALF, WHOLE, Curve, curves
-from chakram.observe.report.suite_data import CASE, change_of, spread_of
+from chakram.observe.report.suite_data import CASE, SuiteData, change_of, spread_of
 from chakram.observe.report.suite_plots import (
     CellValue,
     Change,
@@ -20,10 +21,6 @@ from chakram.observe.report.suite_plots import (
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from chakram.observe.report.page import Block
-    from chakram.observe.report.suite_data import SuiteData
     from chakram.observe.sweep_tables import CellResult
 
 __all__ = ["bandwidth", "change_section", "heat_maps", "spread"]

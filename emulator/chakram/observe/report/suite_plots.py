@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bokeh.models import (
     ColorBar,
@@ -20,9 +20,6 @@ from bokeh.plotting import figure
 
 from chakram.observe.report.plots import TICKS
 from chakram.observe.report.run_plots import COLOURS, HALF, TOOLS, WHOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ["CellValue", "Change", "changes", "grid", "spread_plot"]
 

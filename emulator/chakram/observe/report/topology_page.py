@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bokeh.models import (
@@ -15,7 +16,7 @@ from bokeh.models import (
 from bokeh.palettes import Viridis256
 from bokeh.plotting import figure
 
-from chakram.fabric.drawing import laid_out
+from chakram.fabric.drawing import Drawing, laid_out
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.page import Plot, Section, render_page
 from chakram.observe.report.plots import TICKS
@@ -23,9 +24,6 @@ from chakram.observe.report.run_plots import COLOURS, TOOLS, WHOLE
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from chakram.fabric.drawing import Drawing
     from chakram.fabric.topology import Topology
 
 __all__ = ["fabric_page", "topology_facts", "topology_plot"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.observe.report import plots
-from chakram.observe.report.page import Plot, Section, render_page
+from chakram.observe.report.page import Block, Plot, Section, render_page
 from chakram.observe.report.trace_document import trace_document
 from chakram.observe.report.trace_tables import (
     communication_table,
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.summary import CommunicationRow, TraceSummary
     from chakram.observe.report.blocks import Table
-    from chakram.observe.report.page import Block
 
 __all__ = ["trace_page"]
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from chakram.chakra.summary.kernels import KernelClass
-from chakram.chakra.summary.summary import POINT_TO_POINT
+from chakram.chakra.summary.summary import (
+    POINT_TO_POINT,
+    GroupSummary,
+    RankSummary,
+    TraceSummary,
+)
 from chakram.chakra.summary.traffic import PATH_MTU
 from chakram.collectives.groups import WORLD, ranks_text
 from chakram.observe.report.blocks import Facts, Table
@@ -16,11 +22,8 @@ from chakram.observe.report.traffic_tables import group_names_text
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.distribution import Distribution
-    from chakram.chakra.summary.summary import GroupSummary, RankSummary, TraceSummary
 
 __all__ = [
     "communication_table",

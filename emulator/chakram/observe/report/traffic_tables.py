@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import ranks_text
@@ -9,8 +10,6 @@ from chakram.observe.report.blocks import Table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chakram.chakra.summary.sizes import SizeBin
     from chakram.chakra.summary.summary import TraceSummary
 

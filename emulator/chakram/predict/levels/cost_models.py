@@ -27,6 +27,7 @@ Source: read and measured at ASTRA-sim 518bd51, analytical network e8c5119.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ from chakram.collectives.algorithms.recursive_doubling import (
 from chakram.collectives.algorithms.ring import RingAlgorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.shapes import (
+    MessageColumns,
     ReducedBytes,
     collective_columns,
     whole_message,
@@ -46,11 +48,8 @@ from chakram.predict.levels.shapes import (
 from chakram.predict.levels.times import LevelTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.collectives.schedule import Algorithm, Transfer
     from chakram.predict.levels.network import LevelLink
-    from chakram.predict.levels.shapes import MessageColumns
 
 __all__ = [
     "ASTRA_SIM_AWARE",

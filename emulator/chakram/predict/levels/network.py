@@ -8,14 +8,13 @@ link, or to itself.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chakram.fabric.topology import Topology
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -9,20 +10,21 @@ from typing import TYPE_CHECKING
 from chakram.collectives.algorithms import algorithm_of
 from chakram.errors import PlanError, RunFailed
 from chakram.predict.levels.rows import NONE
-from chakram.predict.levels.shapes import message_columns, uneven_columns
+from chakram.predict.levels.shapes import (
+    MessageColumns,
+    message_columns,
+    uneven_columns,
+)
 from chakram.predict.levels.walk import RankWalk
 from chakram.program.columns import COLLECTIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, split_matrices
 from chakram.results.records import RecordRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from chakram.collectives.splits import Matrix
     from chakram.plan.plan import Plan, RunSettings
     from chakram.predict.levels.cost_models import Division
     from chakram.predict.levels.messages import MessageLevel
-    from chakram.predict.levels.shapes import MessageColumns
 
 __all__ = ["LevelResult", "LevelRun", "LocalPlace"]
 

@@ -8,29 +8,24 @@ that the two million messages of a ring of a thousand ranks are two thousand row
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.base import Scheduled
-from chakram.collectives.schedule import build_share, transfer_bytes
-from chakram.collectives.splits import Splits
+from chakram.collectives.schedule import (
+    Algorithm,
+    LocalTransfer,
+    RankSchedule,
+    Transfer,
+    build_share,
+    transfer_bytes,
+)
+from chakram.collectives.splits import Matrix, Splits
 from chakram.collectives.uneven import (
     matrix_bytes,
     uneven_message_bytes,
     uneven_share,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chakram.collectives.schedule import (
-        Algorithm,
-        LocalTransfer,
-        RankSchedule,
-        Transfer,
-    )
-    from chakram.collectives.splits import Matrix
 
 __all__ = [
     "MessageColumns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from chakram.plan.wire_cost import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.predict.levels.network import LevelLink
 
 __all__ = ["LevelTimes", "WireTimes"]

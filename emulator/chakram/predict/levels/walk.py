@@ -8,6 +8,7 @@ begins; what it is told is that it has ended, or that time has come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,10 @@ from chakram.replay.readiness import NOTHING, Readiness
 from chakram.replay.rows import RowWriter
 from chakram.replay.streams import ComputeStreams
 from chakram.replay.tables import ProgramTables
-from chakram.results.records import ShareRow
+from chakram.results.records import RecordRows, ShareRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chakram.plan.plan import RankPlan, RunSettings
-    from chakram.results.records import RecordRows
 
 __all__ = ["RankWalk"]
 

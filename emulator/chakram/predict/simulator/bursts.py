@@ -10,6 +10,7 @@ or the sender stands still.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from chakram.collectives.uneven import splits_bytes, uneven_messages
 from chakram.plan.wire_cost import packets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chakram.collectives.schedule import Algorithm
     from chakram.collectives.splits import Matrix
     from chakram.fabric.topology import Topology

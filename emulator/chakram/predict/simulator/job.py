@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +28,6 @@ from chakram.switch.outcomes import DROP_REASONS
 from chakram.switch.profiles import Switching
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Sequence
     from random import Random
 
     from chakram.fabric.topology import Topology

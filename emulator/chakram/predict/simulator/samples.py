@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.replay.samples import ROWS_PER_BIN_LENGTH, Sampler, port_values
 from chakram.results.records import LINK_SAMPLE_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.plan.plan import Plan
     from chakram.replay.endpoint import Endpoint
     from chakram.switch.model import SwitchModel

@@ -11,14 +11,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "COLLECTIVE_NODE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.errors import ResultsError
@@ -9,8 +10,6 @@ from chakram.results.readers.astra_sim import COLLECTIVE_NODE, read_log
 from chakram.results.readers.ns3 import read_flow_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.results.run_records import CollectiveRecord, RankRecord
 
 __all__ = ["Beside", "Flow", "beside_flows", "beside_log", "looks_like_flows"]

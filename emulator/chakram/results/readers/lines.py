@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from chakram.errors import ResultsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["lines_of", "number"]
 

@@ -9,16 +9,13 @@ of the JSON; where neither says it, the name of the file may.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["TESTS", "NcclRow", "NcclTest", "read_nccl_json", "read_nccl_text"]
 

@@ -15,14 +15,12 @@ switch, and of every port that has 1,000 bytes or more its interface and its byt
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "FIRST_PORT",

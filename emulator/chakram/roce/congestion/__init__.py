@@ -6,7 +6,7 @@ and docs/howto/congestion-control.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from chakram.errors import RunFailed
 from chakram.plugins import Registry, modules_of
@@ -18,9 +18,6 @@ from chakram.roce.congestion.parameters import (
     check_arguments,
 )
 from chakram.roce.constants import NEVER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "CONTROLS",

@@ -8,14 +8,11 @@ per second, bytes, parts of `SHARE_UNIT`, a count, 0 or 1, or the place of a cho
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from chakram.plan.notification_scopes import SCOPES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "CNP_PARAMETERS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +15,6 @@ from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
     from chakram.chakra.read.pytorch.kineto import Profile, Span
     from chakram.trace.graph import TraceGraph

@@ -8,6 +8,7 @@ all; there the user says it, or what all ranks recorded does (see ``unnamed``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -25,8 +26,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from chakram.chakra.read.pytorch.host import HostNode
     from chakram.chakra.read.pytorch.kineto import Profile
 

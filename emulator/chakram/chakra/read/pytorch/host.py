@@ -12,14 +12,12 @@ root is its own caller).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chakram.chakra.et_messages import repeated_attribute
 from chakram.errors import GarbageTrace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 C10D: Final = "c10d::"
 """How the names of the dispatcher's communication operations begin."""

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.errors import GarbageTrace, TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _OPERATION: Final = "cpu_op"
 _MARKS: Final = ("user_annotation", _OPERATION)

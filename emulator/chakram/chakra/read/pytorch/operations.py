@@ -16,8 +16,9 @@ Sizes become what one rank contributes (``chakram.collectives.ops``).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chakram.chakra.read.groups import even_ranks
 from chakram.chakra.read.pytorch.host import C10D, LABELS, HostNode
@@ -33,9 +34,6 @@ from chakram.chakra.read.pytorch.values import (
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.splits import Splits
 from chakram.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 WAIT: Final = "wait"
 """What the host does with a transfer that it began before."""

@@ -7,6 +7,7 @@ communication, and the profile, not the file.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.et_messages import Metadata
@@ -35,8 +36,6 @@ from chakram.chakra.read.warnings import WarningLog
 from chakram.errors import TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from chakram.chakra.read.pytorch.kineto import Profile
     from chakram.trace.graph import TraceGraph
 

@@ -20,6 +20,7 @@ only one left is in it; nothing is chosen where several are left.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,8 +29,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from chakram.chakra.read.groups import InitialGroup
     from chakram.collectives.splits import Splits
 

@@ -9,12 +9,10 @@ list of types tells them from lists of numbers: ``Tensor(float)``,
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from chakram.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MOST_BYTES = 2**50
 _FIELDS: Final = 6

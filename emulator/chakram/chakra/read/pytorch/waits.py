@@ -7,12 +7,11 @@ that ended while the host was at work nothing is known, and nothing waits for it
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from chakram.chakra.read.pytorch.groups import Transfer
     from chakram.chakra.read.pytorch.kineto import Profile, Span
 

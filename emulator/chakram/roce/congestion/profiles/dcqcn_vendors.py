@@ -20,15 +20,11 @@ and the mapping of Keysight's names to them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.roce.congestion.profiles.vendors import VendorName, Vendors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 __all__ = ["DCQCN_VENDORS"]
 

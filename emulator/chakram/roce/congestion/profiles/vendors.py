@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from fractions import Fraction
+from fractions import Fraction
+from typing import Any
 
 __all__ = ["Profiles", "VendorName", "VendorNumber", "Vendors"]
 
