@@ -6,6 +6,4 @@ plain modules, for this package as well.
 
 import chakram
 
-__all__ = ["__version__"]
-
 __version__ = chakram.__version__

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
 
-__all__ = ["Agent"]
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,6 @@ from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 if TYPE_CHECKING:
     from chakram_agent.metrics import AgentMetrics
 
-__all__ = ["main"]
-
 
 def default_listen() -> str:
     """Return where an agent listens that is not told: only its owner gets there."""

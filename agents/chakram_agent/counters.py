@@ -24,8 +24,6 @@ from chakram.control.events import ShardLoad
 from chakram.results.counters import TOTAL_SLOTS
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
-__all__ = ["SharedCounters"]
-
 _LOAD = tuple(each.name for each in fields(ShardLoad) if each.name != "shard")
 _LOAD_SLOT = {name: TOTAL_SLOTS + index for index, name in enumerate(_LOAD)}
 _QUEUE_PAIRS, _PORTS, _STAMP, _FIRST_ROW = (

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import AgentPlan, PortPlan
 
-__all__ = ["DividedPort", "DividedPorts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DividedPort:

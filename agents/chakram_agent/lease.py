@@ -11,8 +11,6 @@ together, never resumes such a run: whoever looks first sees how old the stamp i
 
 from __future__ import annotations
 
-__all__ = ["LAPSED", "LEASE_NS", "LEASE_SENTENCE", "Lease"]
-
 LEASE_NS = 1_500_000_000
 """From the last stamp: what remains to 2 s is for noticing it.  An agent stamps every
 50 ms, so 30 of them may be late."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram_agent.counters import SharedCounters
 
-__all__ = ["Metering"]
 
 _WIDTH = len(FLOW_FIELDS)
 _RANK = FLOW_FIELDS.index("rank")

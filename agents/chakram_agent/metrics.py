@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram.results.records import RecordRows
 
-__all__ = ["AgentMetrics"]
 
 _OF_RUNS = ("chakram_run_", "chakram_generator_bound")
 """What only a controller knows."""

@@ -16,7 +16,6 @@ from chakram.errors import PeerError, RunFailed
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["ShardPipe", "frame", "frame_bytes"]
 
 HEADER_BYTES = 4
 MAX_QUEUED_BYTES = 64 * 2**20

@@ -15,7 +15,6 @@ from chakram.roce.congestion import CONTROLS
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
 
-__all__ = ["check_plug_ins"]
 
 _REGISTRIES = {each.noun: each for each in (ALGORITHMS, CONTROLS)}
 

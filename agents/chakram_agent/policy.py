@@ -17,7 +17,6 @@ from chakram.units import format_rate
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
 
-__all__ = ["DEFAULT_ALLOW", "Policy", "Prefix", "destinations", "parse_prefix"]
 
 DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")
 """The prefixes reserved for benchmarks of networks (RFC 2544, RFC 5180), loopback."""

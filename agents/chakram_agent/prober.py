@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan, PortPlan
     from chakram_agent.dataplane.probe_port import ProbePort
 
-__all__ = ["Prober"]
 
 _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000

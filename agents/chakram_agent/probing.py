@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chakram_agent.pipe import ShardPipe
     from chakram_agent.policy import Policy
 
-__all__ = ["open_prober", "probe"]
 
 _REPORT_NS = 100_000_000
 _LONGEST_WAIT_NS = 20_000_000

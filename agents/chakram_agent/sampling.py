@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram_agent.dataplane.loop import DataPlane, Line
 
-__all__ = ["Sampler", "port_row"]
 
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64

@@ -6,8 +6,6 @@ import asyncio
 
 from chakram.control.events import AgentEvent, Progress, RecordBatch
 
-__all__ = ["Session"]
-
 MAX_QUEUED_ROWS = 4_000_000
 """Records that a controller may leave lying, about 700 MB."""
 

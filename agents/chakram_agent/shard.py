@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from chakram_agent.dataplane.loop import DataPlane
     from chakram_agent.prober import Prober
 
-__all__ = ["Shard", "main"]
 
 CHORES_NS = 1_000_000
 """How often the loop looks at anything but packets."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan
     from chakram_agent.policy import Policy
 
-__all__ = ["build_plane"]
-
 
 def build_plane(
     plan: AgentPlan, policy: Policy, parts: Iterable[pb.PortPart] = ()

@@ -14,8 +14,6 @@ from chakram.errors import EnvironmentProblem
 from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 
-__all__ = ["ShardProcess", "read_frame"]
-
 STOP_GRACE_S = 1.2
 """A shard that has not ended by then is killed: all traffic must be over in 2 s."""
 

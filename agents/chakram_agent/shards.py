@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from chakram_agent.metering import Metering
     from chakram_agent.policy import Policy
 
-__all__ = ["Shards"]
-
 
 class Shards:
     """The data-plane processes of one plan after the other.

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["AgentService", "ServeOptions", "describe", "serve"]
 
 log = logging.getLogger(__name__)
 

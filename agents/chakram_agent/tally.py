@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from chakram_agent.counters import SharedCounters
     from chakram_agent.dataplane.loop import DataPlane, Line
 
-__all__ = ["Tally"]
 
 QUEUE_PAIRS_PER_TURN = 16
 TURNS_PER_DISTRIBUTION = 50

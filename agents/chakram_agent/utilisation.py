@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram_agent.dataplane.loop import DataPlane
 
-__all__ = ["Utilisation"]
-
 
 class Utilisation:
     """Looks at a data plane every now and then.

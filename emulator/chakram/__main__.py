@@ -5,8 +5,6 @@ import gc
 import signal
 import sys
 
-__all__ = ["GARBAGE_THRESHOLD", "main"]
-
 GARBAGE_THRESHOLD = 100_000
 """Objects that may come, more than go, before somebody looks for cycles: nearly all
 live as long as the command, and looking at them took a tenth to a quarter of it."""

@@ -33,8 +33,6 @@ from importlib.util import spec_from_file_location
 from types import ModuleType
 from typing import Literal, cast
 
-__all__ = ["CompiledFinder", "CompiledStatus", "Mode", "install", "status"]
-
 Mode = Literal["auto", "require", "off"]
 
 MODES: tuple[Mode, ...] = ("auto", "require", "off")

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-__all__ = [
-    "FAMILIES",
-    "IPV4",
-    "IPV6",
-    "IPV6_EXTRA_BYTES",
-    "LOOPBACK_IPV6",
-    "address_halves",
-    "address_of_halves",
-    "family_of",
-    "is_ipv6",
-    "socket_text",
-    "why_unusable",
-]
-
 IPV4 = "ipv4"
 IPV6 = "ipv6"
 FAMILIES = (IPV4, IPV6)

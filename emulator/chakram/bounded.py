@@ -10,8 +10,6 @@ from chakram.units import format_size
 if TYPE_CHECKING:
     from chakram.errors import InputError
 
-__all__ = ["read_bounded", "read_stream_bounded"]
-
 
 class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...

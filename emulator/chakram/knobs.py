@@ -16,8 +16,6 @@ from typing import Any
 
 from chakram.fields import Declared, declared_fields
 
-__all__ = ["Knob", "KnobField", "knobs_of"]
-
 _UNITS = ("_ns", "_bytes")
 
 

@@ -18,8 +18,6 @@ from typing import Generic, TypeVar
 
 from chakram.errors import PlugInError
 
-__all__ = ["PlugIn", "Registry", "modules_of"]
-
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 Found = TypeVar("Found")

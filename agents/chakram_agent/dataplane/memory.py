@@ -12,8 +12,6 @@ from collections import deque
 from chakram.addresses import address_halves
 from chakram_agent.dataplane.port import Port, PortCapabilities, PortOptions
 
-__all__ = ["MemoryNetwork", "MemoryPort"]
-
 _BUFFER_BYTES = 65_536
 _QUEUED_BURSTS = 4096
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from chakram_agent.dataplane.port import Port
     from chakram_agent.policy import Policy
 
-__all__ = ["PORT_KINDS", "open_line", "open_port"]
 
 PORT_KINDS = ("udp", "memory")
 

@@ -9,8 +9,6 @@ from chakram.errors import EnvironmentProblem
 from chakram.switch.pause_frames import ETHERTYPE_PAUSE, pause_ns, paused_classes
 from chakram.switch.profiles import DSCP_IS_CLASS
 
-__all__ = ["PauseListener"]
-
 _LONGEST_BYTES = 128
 
 

@@ -16,8 +16,6 @@ from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet, si
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 
-__all__ = ["ProbeName", "name_of", "probe_datagram", "token_of"]
-
 # Near the end of all numbers, where those of a plan never come; the last is multicast.
 _NOBODYS_QPN = 0xFFFFF0
 _UDP_BYTES = 8

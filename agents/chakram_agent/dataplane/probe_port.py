@@ -20,7 +20,6 @@ from chakram_agent.dataplane.udp_sockets import SOL_UDP, UdpSockets
 if TYPE_CHECKING:
     from chakram_agent.dataplane.port import PortOptions
 
-__all__ = ["Answer", "ProbePort"]
 
 # Not in Python's socket module (linux/in.h, linux/in6.h, linux/udp.h, linux/socket.h).
 _UDP_GRO = 104

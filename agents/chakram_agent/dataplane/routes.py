@@ -16,8 +16,6 @@ from ipaddress import ip_address
 from chakram.addresses import is_ipv6
 from chakram.errors import FabricError
 
-__all__ = ["outgoing_interface", "refuse_loopback_route"]
-
 LOOPBACK_INDEX = 1
 """The index of ``lo`` in every network namespace."""
 

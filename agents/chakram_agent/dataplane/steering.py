@@ -30,8 +30,6 @@ from chakram.errors import FabricError
 from chakram.plan.queue_pairs import MAX_SHARDS
 from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
 
-__all__ = ["open_receivers", "steering_program"]
-
 _SO_ATTACH_REUSEPORT_CBPF = 51
 
 # linux/filter.h, linux/bpf_common.h: a byte of the packet, a constant, conditions.

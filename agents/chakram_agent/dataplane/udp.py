@@ -25,7 +25,6 @@ try:
 except ImportError:  # not built, or not wanted
     _batch = None
 
-__all__ = ["UdpPort", "open_udp_port"]
 
 _BUFFER_BYTES = 65_536
 _ANCILLARY_BYTES = 3 * socket.CMSG_SPACE(4)

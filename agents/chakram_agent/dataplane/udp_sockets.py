@@ -35,15 +35,6 @@ from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import PortCapabilities, PortOptions, class_of
 
-__all__ = [
-    "SOL_UDP",
-    "SO_RXQ_OVFL",
-    "UDP_SEGMENT",
-    "UdpSockets",
-    "allow_descriptors",
-    "bound_socket",
-]
-
 _log = logging.getLogger(__name__)
 
 # Not in Python's socket module (linux/udp.h, linux/in.h).

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["Remark", "remark_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Remark:

@@ -12,8 +12,6 @@ from typing import Final
 from chakram.chakra.wire import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, fields_of
 from chakram.errors import TraceError
 
-__all__ = ["refuse_repeats_in_metadata", "refuse_repeats_in_node"]
-
 _HINT: Final = "which one counts? its producer must write one"
 
 _NODE: Final = {

@@ -13,8 +13,6 @@ from typing import Final
 
 from chakram.chakra.et_messages import NodeType
 
-__all__ = ["PREFIXES", "own_name", "shown_name"]
-
 PREFIXES: Final[Mapping[int, str]] = {
     NodeType.COMP: "COMP_NODE: ",
     NodeType.MEM_LOAD: "MEM_LOAD_NODE of REMOTE_MEMORY: ",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
     from chakram.controller.algorithm_summary import AlgorithmSummary
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="algorithms",

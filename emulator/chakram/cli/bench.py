@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
     from chakram.observe.nccl_output import BenchRow, BenchSize, BenchTest
 
-__all__ = ["bench"]
 
 _MOST_ITERATIONS = 100_000
 _LONG_NS = 60 * 10**9

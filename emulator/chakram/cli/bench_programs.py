@@ -14,21 +14,6 @@ from chakram.units import parse_size
 if TYPE_CHECKING:
     from chakram.observe.nccl_output import BenchSize
 
-__all__ = [
-    "ELEMENT_BYTES",
-    "IGNORED",
-    "PROGRAMS",
-    "REDUCING",
-    "REDUCTIONS",
-    "ROOTED",
-    "UNEVEN",
-    "VECTOR_BYTES",
-    "bytes_of",
-    "matrix_file",
-    "rounded",
-    "sizes_of",
-    "uneven_size",
-]
 
 _MOST_SIZES = 1000
 VECTOR_BYTES = 16

@@ -12,8 +12,6 @@ import typer
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 
-__all__ = ["certs"]
-
 _AUTHORITY_KEY = "ca.key"
 
 

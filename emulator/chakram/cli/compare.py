@@ -22,7 +22,6 @@ from chakram.cli.options import (
 if TYPE_CHECKING:
     from chakram.results.comparison import Comparison, Difference, Times
 
-__all__ = ["compare", "diff"]
 
 _LISTED = 10
 _LEAST_LABEL = 24

@@ -17,7 +17,6 @@ from chakram.units import format_rate, parse_rate
 if TYPE_CHECKING:
     from chakram.settings.mistakes import Mistake
 
-__all__ = ["dcqcn"]
 
 Profile = Annotated[
     str, typer.Argument(help="dcqcn-nvidia, dcqcn-paper, dcqcn-intel, dcqcn-hpcc-ns3.")

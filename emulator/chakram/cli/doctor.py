@@ -11,8 +11,6 @@ from rich.table import Table
 from chakram.cli.options import Json, print_json
 from chakram.errors import EnvironmentProblem
 
-__all__ = ["doctor"]
-
 
 def doctor(
     as_json: Json = False,

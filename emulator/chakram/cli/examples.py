@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["EXAMPLES", "add_examples", "examples_text"]
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": (

@@ -24,7 +24,6 @@ from chakram.errors import ConfigError
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="export",

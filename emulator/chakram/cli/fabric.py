@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from chakram.fabric.lab import LabStatus
     from chakram.fabric.topology import Topology
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="fabric",

@@ -14,8 +14,6 @@ from chakram.errors import EnvironmentProblem, GateFailed
 if TYPE_CHECKING:
     from chakram.observe.gate import Verdict
 
-__all__ = ["gate"]
-
 
 def gate(
     run: Annotated[

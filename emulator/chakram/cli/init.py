@@ -12,8 +12,6 @@ from chakram.chakra.write.new_file import new_file
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 
-__all__ = ["configs_folder", "init", "ready_experiments"]
-
 _MODELINE = "# yaml-language-server: $schema="
 _SCHEMA = "schema/experiment.schema.json"
 _DEFAULT = "quickstart"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
     from chakram.results.interference import Factor, JobInterference
 
-__all__ = ["Alone", "Interference", "interference", "run_apart_and_together"]
 
 LEAST_OVERLAP = 0.9
 """A job that shared its fabric for less of its time is told."""

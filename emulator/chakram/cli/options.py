@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.observe.text_table import Column
 
-__all__ = [
-    "DOCUMENTS",
-    "ExperimentPath",
-    "Interval",
-    "Json",
-    "Overrides",
-    "PlanFile",
-    "Runs",
-    "Wide",
-    "json_text",
-    "output_width",
-    "overrides_of",
-    "print_columns",
-    "print_json",
-    "read_experiment",
-]
 
 ExperimentPath = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT.yaml", help="Experiment file.")

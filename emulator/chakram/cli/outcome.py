@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from chakram.results.readers.beside import Beside
     from chakram.results.summary import Summary
 
-__all__ = ["print_table", "show_outcome"]
-
 
 def show_outcome(
     outcome: RunOutcome,

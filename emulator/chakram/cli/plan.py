@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.controller.plan_summary import PlanSummary
 
-__all__ = ["plan"]
 
 _MOST_HOSTS = 8
 

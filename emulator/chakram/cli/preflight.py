@@ -21,8 +21,6 @@ from chakram.cli.progress import ProgressReporter
 if TYPE_CHECKING:
     from chakram.preflight.report import PreflightReport
 
-__all__ = ["preflight", "show_preflight"]
-
 
 def preflight(
     experiment: ExperimentPath,

@@ -18,8 +18,6 @@ from chakram.preflight.report import (
 )
 from chakram.units import format_rate
 
-__all__ = ["print_report"]
-
 MATRIX_PORTS = 16
 """Beyond that a matrix does not fit; the worst pairs are listed instead."""
 WORST_PAIRS = 16

@@ -29,7 +29,6 @@ from chakram.results.intervals import HEADING, AgentSample, Intervals, time_left
 if TYPE_CHECKING:
     from chakram.results.under_way import UnderWay
 
-__all__ = ["ProgressReporter", "phases_line"]
 
 _LINE_EVERY_NS = 2 * 10**9
 

@@ -9,8 +9,6 @@ import typer
 
 from chakram.cli.options import Json, print_json
 
-__all__ = ["report", "timeline"]
-
 _Force = Annotated[bool, typer.Option("--force", help="Replace a file of that name.")]
 
 

@@ -24,8 +24,6 @@ from chakram.cli.progress import ProgressReporter
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
 
-__all__ = ["run"]
-
 
 def run(
     experiment: ExperimentPath,

@@ -13,7 +13,6 @@ from chakram.cli.options import Json, print_json
 if TYPE_CHECKING:
     from chakram.observe.run_list import ListedRun
 
-__all__ = ["runs"]
 
 _HEADINGS = (
     "started (UTC)",

@@ -14,8 +14,6 @@ from chakram.cli.outcome import print_table
 from chakram.cli.preflight import show_preflight
 from chakram.errors import RunDirectoryError
 
-__all__ = ["show"]
-
 
 def show(
     directory: Annotated[

@@ -23,8 +23,6 @@ from chakram.cli.progress import ProgressReporter
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
 
-__all__ = ["simulate"]
-
 
 def simulate(
     experiment: ExperimentPath,

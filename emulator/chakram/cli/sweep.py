@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from chakram.observe.sweep_folder import CellRun, Outcome
     from chakram.observe.sweep_tables import CellResult
 
-__all__ = ["sweep"]
-
 
 def sweep(
     suite: Annotated[

@@ -10,8 +10,6 @@ import typer
 from chakram.cli.options import Json, print_json
 from chakram.errors import InputError
 
-__all__ = ["validate"]
-
 
 def validate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],

@@ -12,7 +12,6 @@ from chakram.cli.options import Json, print_json
 if TYPE_CHECKING:
     from chakram.results.causes import Why
 
-__all__ = ["why"]
 
 _CAUSES = 4
 _PARTS = 5

@@ -26,15 +26,6 @@ from chakram.collectives.schedule import (
     rank_schedule,
 )
 
-__all__ = [
-    "Schedule",
-    "build_schedule",
-    "check_schedule",
-    "contents_before",
-    "parts_of",
-    "promised",
-]
-
 _BY_POSITION = frozenset(
     {
         CollectiveOp.ALL_GATHER,

@@ -13,15 +13,6 @@ from typing import NamedTuple
 
 from chakram.collectives.schedule import part_bytes
 
-__all__ = [
-    "Matrix",
-    "Splits",
-    "even_splits",
-    "mean_bytes",
-    "mismatch",
-    "scaled_bytes",
-]
-
 Matrix = tuple[tuple[int, ...], ...]
 """Bytes from every position (row) to every position (column)."""
 

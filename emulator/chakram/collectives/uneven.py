@@ -34,16 +34,6 @@ if TYPE_CHECKING:
     PairBytes = Callable[[int, int], int]
     """Bytes that one position has for another one, as far as they are known."""
 
-__all__ = [
-    "matrix_bytes",
-    "passed_bytes",
-    "passed_pairs",
-    "splits_bytes",
-    "uneven_message_bytes",
-    "uneven_messages",
-    "uneven_share",
-]
-
 
 def uneven_share(how: Algorithm, splits: Splits, *, position: int) -> RankSchedule:
     """Return what *position* sends and receives in an all_to_all_v with *splits*."""

@@ -34,8 +34,6 @@ from chakram.settings.mistakes import Mistake, suggest
 from chakram.settings.quantities import problem, resolved_path
 from chakram.units import parse_size
 
-__all__ = ["AlgorithmChoice", "check_collectives"]
-
 _EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
 _USERS = {
     "msccl": "ring8.xml",

@@ -57,19 +57,6 @@ from chakram.settings.quantities import (
     too_slow,
 )
 
-__all__ = [
-    "CongestionSettings",
-    "ProfiledSettings",
-    "congestion_arguments",
-    "congestion_by_name",
-    "congestion_mistakes",
-    "knobs_model",
-    "knobs_of",
-    "load_profile",
-    "settings_model",
-    "vendors_of",
-]
-
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*\Z")
 
 

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 
     from chakram.fabric.kinds.kind import FabricKind
 
-__all__ = [
-    "KEPT",
-    "check_dilated_times",
-    "check_dilation",
-    "rnr_timer",
-    "stretched",
-    "stretched_sections",
-    "stretches",
-]
 
 KEPT: Mapping[tuple[str, str], str] = {
     ("Job", "trace"): "durations and starts that come of it are stretched by "

@@ -37,8 +37,6 @@ from chakram.settings.quantities import (
     WorkingPath,
 )
 
-__all__ = ["Experiment", "load_experiment", "parse_experiment"]
-
 _LAB_LENGTH = 32
 
 

@@ -15,8 +15,6 @@ from chakram.fields import AtMost, Matching, OneOf, Within
 from chakram.knobs import KnobField, knobs_of
 from chakram.settings.quantities import Model, Number, Size, Time, Whole
 
-__all__ = ["section_of", "written"]
-
 _UNITS = ("_ns", "_bytes")
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from chakram.fabric.kinds.kind import FabricKind
     from chakram.fabric.topology import Link, Topology
 
-__all__ = ["LinkFaultSettings", "Moment", "check_link_faults"]
 
 _LISTED = 6
 _MOST_MOMENTS = 8

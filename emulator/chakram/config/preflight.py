@@ -12,8 +12,6 @@ from chakram.fabric.kinds.kind import FabricKind
 from chakram.settings.mistakes import Mistake
 from chakram.settings.quantities import Model, Number, Time, Whole
 
-__all__ = ["ACTIONS", "Preflight", "check_preflight", "preflight_section"]
-
 ACTIONS = ("off", "warn", "require")
 
 

@@ -11,8 +11,6 @@ from pydantic import Field
 from chakram.settings.mistakes import Mistake
 from chakram.settings.quantities import ByteRate, Model, Ratio, Time, Whole
 
-__all__ = ["Simulation", "check_simulation"]
-
 Level = Literal["packet", "message", "flow"]
 
 CostModel = Literal["chakram", "astra-sim-aware", "astra-sim-unaware", "astra-sim-ns3"]

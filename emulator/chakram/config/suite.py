@@ -18,8 +18,6 @@ from chakram.settings.document import read_document
 from chakram.settings.quantities import Model, Name, Whole
 from chakram.settings.reading import read_model
 
-__all__ = ["Cell", "Plan", "Suite", "load_suite"]
-
 _MOST_CELLS = 10_000
 WORLD = "world"
 WORLDS = ("simulate", "run")

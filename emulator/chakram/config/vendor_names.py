@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Vendors,
     )
 
-__all__ = ["VendorValues", "from_vendor", "knob_named", "to_vendor"]
 
 _NUMBER = re.compile(
     r"\s*([0-9]{1,12}(?:\.[0-9]{1,18})?(?:e-[0-9]{1,2})?)"

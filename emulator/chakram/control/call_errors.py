@@ -9,8 +9,6 @@ import grpc
 if TYPE_CHECKING:
     from grpc.aio import AioRpcError
 
-__all__ = ["explain", "may_pass"]
-
 
 def may_pass(error: AioRpcError) -> bool:
     """Tell whether trying again may help: the agent may be about to start."""

@@ -21,8 +21,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from chakram.errors import ConfigError, EnvironmentProblem
 
-__all__ = ["make_certificates"]
-
 CA = "ca"
 CONTROLLER = "controller"
 VALID_DAYS = 825

@@ -41,7 +41,6 @@ from chakram.units import about_size, format_size
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
 
-__all__ = ["AgentClient"]
 
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 5.0

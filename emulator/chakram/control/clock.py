@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ClockOffset", "PingTimes", "estimate_offset"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingTimes:

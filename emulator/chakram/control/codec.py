@@ -20,8 +20,6 @@ from chakram.fields import MAX_TEXT, AtMost, Fault, taken
 from chakram.plan.plan import MAX_JOBS, MAX_RANKS, AgentPlan, QueuePairPlan, RankPlan
 from chakram.program.operations import POINT_TO_POINT, RankProgram
 
-__all__ = ["decode_plan", "encode_plan"]
-
 # Ranks name their programs by place: a message has each of them once.
 _PLANS = Mapper(
     AgentPlan, pb.AgentPlan, without=["ranks"], beyond=["ranks", "programs"]

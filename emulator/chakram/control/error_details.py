@@ -10,8 +10,6 @@ from chakram import errors
 from chakram.control.protocol_messages import decode_message, pb
 from chakram.errors import AgentError, ChakramError, PeerError
 
-__all__ = ["METADATA_KEY", "decode_error", "encode_error", "error_message", "rebuild"]
-
 METADATA_KEY = "chakram-error-bin"
 """Keys that end in -bin carry bytes."""
 

@@ -24,17 +24,6 @@ from chakram.errors import PeerError
 from chakram.fields import Fault
 from chakram.results.records import RecordRows
 
-__all__ = [
-    "decode_description",
-    "decode_event",
-    "decode_progress",
-    "decode_rows",
-    "encode_description",
-    "encode_event",
-    "encode_progress",
-    "encode_rows",
-]
-
 _DESCRIPTIONS = Mapper(AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)
 # When it was stands beside the event, in what both are in.

@@ -11,20 +11,6 @@ from chakram.fields import Clipped, Rows
 from chakram.results.counters import TOTAL_SLOTS
 from chakram.results.records import RecordRows
 
-__all__ = [
-    "AgentDescription",
-    "AgentEvent",
-    "CountersSnapshot",
-    "Failed",
-    "Finished",
-    "LogLine",
-    "PhaseChanged",
-    "Progress",
-    "RecordBatch",
-    "Sentences",
-    "ShardLoad",
-]
-
 Sentences = Annotated[tuple[str, ...], Clipped(64, 2000)]
 """For people: more than anybody reads is left out on the way."""
 

@@ -17,8 +17,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.control.protocol_messages import pb
 from chakram.fields import AtMost, Fault, Name, Size, Within, declared, inside
 
-__all__ = ["collective_op", "decode_listed", "encode_listed"]
-
 _MAX_RUNS = 1 << 20
 _CHANNEL = Within(0, 1 << 10)
 _SIZE = declared(Size)

@@ -33,7 +33,6 @@ from chakram.fields import (
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-__all__ = ["Mapper", "pack_numbers", "unpack_numbers"]
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound="Message")

@@ -22,15 +22,6 @@ from chakram.fields import AtMost, Clipped, Fault, Name, Text, inside, rows
 from chakram.program.job_check import check_job
 from chakram.program.operations import RankProgram
 
-__all__ = [
-    "MAX_FILE_BYTES",
-    "SavedInput",
-    "SavedJob",
-    "SavedPlan",
-    "decode",
-    "encode",
-]
-
 MAGIC: Final = b"chakram plan 3\n"
 """First line of a file; its number grows with incompatible changes."""
 

@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
     from chakram.program.columns import Column
 
-__all__ = [
-    "MAX_ALL_OPERATIONS",
-    "decode_programs",
-    "encode_programs",
-]
 
 MAX_ALL_OPERATIONS: Final = 2**26
 """Of all programs of a job: what checks and replay take time and memory for."""

@@ -15,8 +15,6 @@ from chakram.results.readers.beside import (
     looks_like_flows,
 )
 
-__all__ = ["beside_file"]
-
 _MOST_BYTES = 1 << 28
 
 

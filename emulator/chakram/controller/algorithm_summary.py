@@ -13,8 +13,6 @@ from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import bound_ns
 from chakram.predict.ceiling import ceiling_ns
 
-__all__ = ["AlgorithmStep", "AlgorithmSummary", "summarise_algorithm"]
-
 PATH_MTU = 4096
 """Payload of a full packet, by which the headers of the bound are counted."""
 

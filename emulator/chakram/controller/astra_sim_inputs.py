@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.plan.plan import Plan
 
-__all__ = ["AstraSimInputs", "astra_sim_inputs"]
 
 PREFIX = "workload"
 _GIB_BITS = 8 << 30

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
     from chakram.results.run_records import LinkRecord
 
-__all__ = ["link_records", "switch_banners"]
 
 _NOTABLY_LATE_NS = 10_000_000
 _OF_PORTS = {

@@ -12,10 +12,6 @@ from chakram.units import about_size, format_time
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
 
-__all__ = [
-    "experiment_warnings",
-]
-
 
 def experiment_warnings(experiment: Experiment) -> list[str]:
     """Return what of the experiment does not mean what one may think."""

@@ -14,8 +14,6 @@ from typing import NoReturn, Self
 
 from chakram.errors import RunInterrupted
 
-__all__ = ["Interrupts", "interrupting_signals"]
-
 _STANDARD_STREAMS = (1, 2)
 
 

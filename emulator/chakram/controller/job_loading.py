@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.program.operations import RankProgram
 
-__all__ = [
-    "LoadedJob",
-    "job_warnings",
-    "load_jobs",
-    "lowering_options",
-    "placement_options",
-]
-
 
 _NAMES_LISTED = 4
 

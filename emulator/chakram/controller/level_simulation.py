@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.plan.transport import TransportPlan
 
-__all__ = ["MOST_FLOWS", "simulate_at_level"]
 
 MOST_FLOWS = 250_000
 """Messages of all iterations up to which each is recorded: some seconds, and 50 MB."""

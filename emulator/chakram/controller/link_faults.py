@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Simulate = Callable[[Sequence[LinkFault]], SimulationResult]
 
-__all__ = ["LinkFaults", "refuse_faults_of_runs", "simulated_with"]
-
 
 class LinkFaults:
     """The faults of an experiment, once it is known when each begins.

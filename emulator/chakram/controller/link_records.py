@@ -9,8 +9,6 @@ from chakram.results.run_records import LinkRecord
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = ["directions_of"]
-
 
 def directions_of(topology: Topology) -> list[LinkRecord]:
     """Return two records per link, without bytes: up is from its end ``a`` to ``b``."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from chakram.predict.levels.network import LevelNetwork
     from chakram.predict.levels.times import LevelTimes
 
-__all__ = ["packet_level"]
-
 
 def packet_level(
     experiment: Experiment,

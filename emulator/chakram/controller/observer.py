@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from chakram.observe.run_directory import RunDirectory
     from chakram.results.run_records import CollectiveIdentity
 
-__all__ = ["Observer", "Progress", "Silent"]
 
 log = logging.getLogger(__name__)
 

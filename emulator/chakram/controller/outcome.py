@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from chakram.errors import ChakramError
     from chakram.results.summary import Summary
 
-__all__ = ["RunOutcome"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:

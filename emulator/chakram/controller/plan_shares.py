@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from chakram.program.columns import CollectiveUse
     from chakram.program.operations import RankProgram
 
-__all__ = [
-    "Share",
-    "Shares",
-    "algorithm_used",
-    "messages_of_splits",
-    "within_host_bytes",
-]
-
 
 class Share(NamedTuple):
     """What one member sends in one collective."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from chakram.collectives.splits import Matrix
     from chakram.plan.plan import Plan, RankPlan
 
-__all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:

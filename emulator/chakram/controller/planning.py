@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.controller.job_loading import LoadedJob
 
-__all__ = [
-    "arrivals_ns",
-    "build_plan",
-    "job_settings",
-    "planned_ports",
-    "ports_needed",
-    "queue_pair_layout",
-    "refuse_neighbours_on_one_port",
-    "run_settings",
-    "shards_of",
-    "transport_plan",
-]
-
 
 _USUAL_SAMPLE = 64
 """Of so many packets received one is looked at, where a sample is."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.plugins import PlugIn, Registry
 
-__all__ = ["plug_in_versions", "plug_ins_of", "with_plug_ins"]
-
 
 def plug_ins_of(experiment: Experiment) -> tuple[PlugInUse, ...]:
     """Return what plug-ins an experiment names, each with its package.

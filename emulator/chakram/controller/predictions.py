@@ -47,25 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = [
-    "DRAWS",
-    "FEW_EVENTS",
-    "AloneTimes",
-    "Bounds",
-    "FlowBound",
-    "alone_events",
-    "alone_times",
-    "apart",
-    "bounds",
-    "durations",
-    "fair_times",
-    "flow_bound",
-    "medians",
-    "path_draws",
-    "simulate",
-    "simulate_draws",
-    "simulate_run",
-]
 
 FlowBound = Callable[[str, int, int, int], int]
 """Bound in ns of one message: of job, sender, receiver and size in bytes."""

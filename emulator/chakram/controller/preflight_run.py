@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from chakram.fabric.kinds.kind import AgentPlace, World
     from chakram.preflight.report import PreflightReport
 
-__all__ = ["PreflightOutcome", "connect", "preflight_experiment", "preflight_failed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightOutcome:

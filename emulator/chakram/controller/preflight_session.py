@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan, PortPlan
     from chakram.preflight.report import PreflightReport
 
-__all__ = ["Preflight", "preflight_settings"]
 
 log = logging.getLogger(__name__)
 

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from chakram.results.run_records import CollectiveKey
     from chakram.switch.profiles import Switching
 
-__all__ = [
-    "Reference",
-    "describe_transport",
-    "faults_disturbed",
-    "injected_banners",
-    "invalid_banners",
-    "manifest_of",
-    "simulated_banners",
-    "verification_banners",
-]
-
 
 @dataclass(slots=True)
 class Reference:

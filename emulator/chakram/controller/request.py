@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.plan.plan import Plan, PortPlan
 
-__all__ = ["RunRequest", "new_run_id"]
-
 
 def new_run_id(started: datetime) -> str:
     """Return what tells a run from all others."""

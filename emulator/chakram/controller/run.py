@@ -60,10 +60,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.results.run_records import LinkRecord
 
-__all__ = [
-    "Run",
-    "psn_seed_of",
-]
 
 _LINKS_INTERVAL_S = 1
 _PSN_SEED_BITS = 53

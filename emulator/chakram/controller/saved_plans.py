@@ -40,7 +40,6 @@ from chakram.units import about_size, format_size
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
 
-__all__ = ["jobs_of", "load_plan", "save_plan"]
 
 _READ_TRACES = "read the traces in every run"
 _SAVE_AGAIN = "save it again with `chakram plan ... --save`"

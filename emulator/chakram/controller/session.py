@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram.results.records import RecordRows
 
-__all__ = ["RunObserver", "Session"]
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from chakram.observe.why import why_of
 if TYPE_CHECKING:
     from chakram.controller.observer import Progress
 
-__all__ = ["run_experiment"]
 
 _MOST_EXPLAINED_MESSAGES = 200_000
 """Of a run whose metrics have causes of lost time; it ends some seconds later."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
     from chakram.observe.run_directory import RunDirectory
 
-__all__ = ["ended", "simulated_topology", "simulating"]
-
 
 def simulated_topology(experiment: Experiment, jobs: Sequence[LoadedJob]) -> Topology:
     """Return the fabric to simulate.

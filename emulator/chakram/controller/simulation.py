@@ -24,8 +24,6 @@ from chakram.results.summary import SIMULATE
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
 
-__all__ = ["simulate_experiment"]
-
 
 def simulate_experiment(request: RunRequest) -> RunOutcome:
     """Run an experiment in virtual time, all its iterations.

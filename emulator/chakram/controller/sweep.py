@@ -27,8 +27,6 @@ from chakram.observe.sweep_folder import (
     kept_outcome,
 )
 
-__all__ = ["run_cells", "shard"]
-
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
     """Return the *index*-th of *count* parts, from 1; together they are all."""

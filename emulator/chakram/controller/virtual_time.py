@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
     from chakram.controller.request import RunRequest
 
-__all__ = ["simulate_experiment"]
-
 
 def simulate_experiment(request: RunRequest) -> RunOutcome:
     """Run an experiment in virtual time, all its iterations.

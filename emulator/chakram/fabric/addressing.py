@@ -23,19 +23,6 @@ from chakram.errors import FabricError
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = [
-    "BENCHMARK_SPACES",
-    "AddressPlan",
-    "HostAddress",
-    "RoutedLink",
-    "Subnet",
-    "host_mac",
-    "loopback_address",
-    "loopback_addresses",
-    "plan_addresses",
-    "port_mac",
-    "switch_mac",
-]
 
 BENCHMARK_SPACES = {IPV4: "198.18.0.0/15", IPV6: "2001:2::/48"}
 """All addresses of namespace labs, by address family."""

@@ -45,7 +45,6 @@ from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
 if TYPE_CHECKING:
     from chakram.fabric.description import LabSpec
 
-__all__ = ["MODEL_SWITCH", "BuiltLab", "Port", "build_lab"]
 
 log = logging.getLogger(__name__)
 

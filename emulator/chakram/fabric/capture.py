@@ -34,15 +34,6 @@ from chakram.fabric.pcap import (
     record_header,
 )
 
-__all__ = [
-    "CaptureRequest",
-    "CaptureResult",
-    "check_ready",
-    "decode_results",
-    "encode_request",
-    "main",
-]
-
 _NICE = 5
 _RING_BYTES_IN_ALL = 128 << 20
 _FEWEST_BLOCKS = 8

@@ -25,7 +25,6 @@ from chakram.units import format_size
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState
 
-__all__ = ["LIMIT_BYTES", "Captures", "capture_name", "capturing"]
 
 LIMIT_BYTES = 256 << 20
 """Longest capture file of one host."""

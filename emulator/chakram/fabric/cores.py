@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = ["core_mask", "data_plane_cores", "forwarding_cores", "shard_core"]
-
 _GROUP_BITS = 32
 
 

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from chakram.fabric.description import LabState
     from chakram.switch.faults import LinkFault
 
-__all__ = [
-    "BIN_REQUEST",
-    "COUNTERS_REQUEST",
-    "FAULTS_REQUEST",
-    "SAMPLES_REQUEST",
-    "LabCounters",
-    "LinkCounters",
-    "disturb_links",
-    "link_samples",
-    "read_counters",
-    "sample_links",
-]
 
 COUNTERS_REQUEST = "counters"
 FAULTS_REQUEST = "faults"

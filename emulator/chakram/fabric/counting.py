@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from chakram.fabric.builder import BuiltLab
     from chakram.fabric.topology import PortRef, Topology
 
-__all__ = ["count_links"]
-
 
 @dataclass(slots=True)
 class _Sent:

@@ -20,21 +20,6 @@ from chakram.fabric.topology_check import check_topology
 from chakram.fields import Declared, declared, declared_fields
 from chakram.switch.profiles import Profile
 
-__all__ = [
-    "FORWARDINGS",
-    "LIFETIMES",
-    "HostState",
-    "LabSpec",
-    "LabState",
-    "PortState",
-    "SwitchState",
-    "check_lab_name",
-    "decode_spec",
-    "decode_state",
-    "encode_spec",
-    "encode_state",
-]
-
 LIFETIMES = ("run", "up")
 """``run``: ends with the process that started it.  ``up``: stays until it is ended."""
 

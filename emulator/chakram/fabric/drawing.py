@@ -16,7 +16,6 @@ from chakram.units import format_rate
 if TYPE_CHECKING:
     from chakram.fabric.topology import Link, Topology
 
-__all__ = ["Drawing", "laid_out", "terminal_lines"]
 
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))

@@ -19,8 +19,6 @@ from chakram.fabric.netns import enter_namespace
 from chakram.fabric.state import STATE_ROOT_VARIABLE, state_root
 from chakram.fabric.userns import join_user_namespace
 
-__all__ = ["enter_command", "main"]
-
 _USAGE = "python -m chakram.fabric.enter HOLDER_PID [--netns PATH] -- COMMAND..."
 
 

@@ -6,8 +6,6 @@ import socket
 
 from chakram.errors import FabricError
 
-__all__ = ["require_ipv6"]
-
 
 def require_ipv6() -> None:
     """Refuse what needs IPv6 on a kernel that has none.

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from chakram.fabric.kernel_faults import KernelFaults
     from chakram.fabric.lab_switch import LabSwitch
 
-__all__ = ["main"]
 
 log = logging.getLogger(__name__)
 

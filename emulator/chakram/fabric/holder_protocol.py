@@ -14,14 +14,6 @@ from typing import Any
 
 from chakram.errors import ChakramError, FabricError, PrivilegeError
 
-__all__ = [
-    "SOCKET_NAME",
-    "ask_holder",
-    "decode_error",
-    "encode_error",
-    "receive_line",
-]
-
 SOCKET_NAME = "holder.sock"
 """Name of the socket in the lab's directory."""
 

@@ -28,8 +28,6 @@ from chakram.settings.mistakes import from_validation, report
 from chakram.settings.quantities import Model
 from chakram.units import exact_rate, exact_time
 
-__all__ = ["SIZE_LIMIT_BYTES", "graph_section", "read_infragraph", "to_infragraph"]
-
 SIZE_LIMIT_BYTES = 4 << 20
 """Longest document."""
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from chakram.fabric.description import LabSpec
     from chakram.fabric.topology import Link, PortRef
 
-__all__ = ["KernelFaults", "decode_faults", "watch_arrivals"]
 
 _TC_H_INGRESS = 0xFFFF_FFF1
 _FIRST_PRIORITY = 1 << 16

@@ -16,8 +16,6 @@ from chakram.fabric.description import LabSpec, encode_spec
 from chakram.fabric.holder_protocol import decode_error, receive_line
 from chakram.fabric.process import set_niceness
 
-__all__ = ["LabSwitch"]
-
 _START_S = 30.0
 _ANSWER_S = 5.0
 _END_S = 2.0

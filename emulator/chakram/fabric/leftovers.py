@@ -15,8 +15,6 @@ from chakram.fabric.state import (
     remove_directory,
 )
 
-__all__ = ["end_processes", "remove_leftovers"]
-
 _GRACE_NS = 2 * 10**9
 
 

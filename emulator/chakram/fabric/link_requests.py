@@ -26,20 +26,6 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from chakram.addresses import IPV4, IPV6, is_ipv6
 
-__all__ = [
-    "ANY_ADDRESS",
-    "Request",
-    "add_address",
-    "add_forwarding_entry",
-    "add_neighbour",
-    "add_route",
-    "create",
-    "new_bridge",
-    "new_veth",
-    "remove_queue",
-    "set_link",
-]
-
 _IFF_UP = 0x1
 _IFF_NOARP = 0x80
 _IFF_MULTICAST = 0x1000

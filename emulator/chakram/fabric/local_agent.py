@@ -14,8 +14,6 @@ from typing import BinaryIO
 from chakram.errors import AgentError, RunDirectoryError
 from chakram.fabric.process import set_niceness
 
-__all__ = ["local_agent"]
-
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 5
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from chakram.fabric.namespaces import Namespace
 
-__all__ = ["MarkedName", "mark_namespaces", "marked_names"]
 
 _WORD = "chakram-lab"
 _LOOPBACK_INDEX = 1

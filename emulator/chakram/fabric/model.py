@@ -10,8 +10,6 @@ from chakram.fabric.topology import Topology, bucket_bytes
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.predict.network_model import FabricModel, Hop
 
-__all__ = ["fabric_model"]
-
 _BYTE_NS = 8e9  # bits in a byte x nanoseconds in a second
 
 

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["NETNS_DIRECTORY", "bind_names", "unbind_names"]
-
 NETNS_DIRECTORY = Path("/run/netns")
 """Where ``ip netns`` looks for named network namespaces."""
 

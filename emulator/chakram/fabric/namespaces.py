@@ -22,19 +22,6 @@ from chakram.fabric.netlink import NetlinkSocket
 from chakram.fabric.netns import CLONE_NEWNET, unshare
 from chakram.switch.kernel_hash import hash_seed
 
-__all__ = [
-    "LOOPBACK_INDEX",
-    "Namespace",
-    "Sysctl",
-    "close_namespaces",
-    "forwarding_sysctls",
-    "host_sysctls",
-    "make_namespaces",
-    "switch_sysctls",
-    "takes_hash_seeds",
-    "write_settings",
-]
-
 LOOPBACK_INDEX = 1
 """Number of ``lo`` in every namespace."""
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
     Question = Callable[[AsyncIPRoute], Awaitable[Answer]]
 
-__all__ = ["NetlinkSocket", "ask"]
 
 _NETLINK_ROUTE = 0
 _SOL_NETLINK = 270

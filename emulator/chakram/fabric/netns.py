@@ -21,17 +21,6 @@ from typing import Any, TypeVar
 
 from chakram.errors import FabricError, PrivilegeError
 
-__all__ = [
-    "CLONE_NEWNET",
-    "CLONE_NEWUSER",
-    "enter_namespace",
-    "in_namespace",
-    "open_namespace",
-    "run_in_namespace",
-    "setns",
-    "unshare",
-]
-
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 

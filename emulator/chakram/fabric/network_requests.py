@@ -20,8 +20,6 @@ from chakram.fabric.link_requests import (
 from chakram.fabric.readiness import FIRST_INDEX
 from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
 
-__all__ = ["BRIDGE_INDEX", "NetworkRequests"]
-
 BRIDGE_INDEX = FIRST_INDEX
 """Number of the bridge of every switch that has hosts."""
 

@@ -18,8 +18,6 @@ import struct
 from collections.abc import Iterator
 from typing import Self
 
-__all__ = ["BLOCK_BYTES", "RETIRE_MS", "PacketRing"]
-
 BLOCK_BYTES = 1 << 18
 """Longer than any frame, segmentation offload included: 64 KiB and headers."""
 

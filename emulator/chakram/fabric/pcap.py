@@ -15,17 +15,6 @@ from dataclasses import dataclass
 
 from chakram.errors import PacketError, RunDirectoryError
 
-__all__ = [
-    "FILE_HEADER_BYTES",
-    "RECORD_HEADER_BYTES",
-    "SNAP_BYTES",
-    "Frame",
-    "file_header",
-    "ip_packet",
-    "read_frames",
-    "record_header",
-]
-
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 

@@ -20,14 +20,6 @@ from pathlib import Path
 from chakram import _compiled
 from chakram.fabric.userns import has_net_admin
 
-__all__ = [
-    "LAB_PROBES",
-    "Probe",
-    "probe_all",
-    "probe_kernel",
-    "probe_steering",
-]
-
 LAB_PROBES = ("namespaces", "veth", "bridge", "htb", "bfifo")
 """Names of the probes that a namespace lab cannot do without."""
 

@@ -19,7 +19,6 @@ from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
 if TYPE_CHECKING:
     from chakram.fabric.namespaces import Namespace
 
-__all__ = ["main"]
 
 _BRIDGE_INDEX = 100
 _PORT_INDEX = 101

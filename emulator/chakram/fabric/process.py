@@ -13,14 +13,6 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = [
-    "die_with_parent",
-    "end_process",
-    "is_alive",
-    "process_start_ticks",
-    "set_niceness",
-]
-
 _PR_SET_PDEATHSIG = 1
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from chakram.fabric.namespaces import Namespace
 
-__all__ = ["FIRST_INDEX", "switch_off_udp_segmentation", "wait_until_ready"]
 
 # Fresh namespaces may hold devices that modules put into each one (tunl0, sit0, ...)
 # under the first numbers.

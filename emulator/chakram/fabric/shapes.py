@@ -15,16 +15,6 @@ from chakram.fabric.topology import (
 )
 from chakram.fabric.topology_check import check_link
 
-__all__ = [
-    "LinkKind",
-    "checked",
-    "host_links",
-    "host_names",
-    "require_positive",
-    "single_switch",
-    "switch_names",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkKind:

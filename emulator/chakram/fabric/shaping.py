@@ -23,17 +23,6 @@ from chakram.fabric.topology import (
     bucket_bytes,
 )
 
-__all__ = [
-    "ARRIVAL_HANDLE",
-    "CLASS_HANDLE",
-    "LEAF_HANDLE",
-    "ROOT_HANDLE",
-    "reshape",
-    "shape",
-    "shape_end",
-    "unshape",
-]
-
 ROOT_HANDLE = 0x0001_0000
 CLASS_HANDLE = 0x0001_0001
 LEAF_HANDLE = 0x0010_0000

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from chakram.fabric.topology import Link, Topology
     from chakram.switch.profiles import Profile
 
-__all__ = ["check_lab", "claimed", "lab_differences", "standing_lab"]
 
 _LISTED = 3
 

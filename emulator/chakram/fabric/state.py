@@ -22,27 +22,6 @@ from chakram.errors import FabricError
 from chakram.fabric.description import LabState, check_lab_name, decode_state
 from chakram.fabric.process import is_alive, process_start_ticks
 
-__all__ = [
-    "CONTROLLER",
-    "STATE_ROOT_VARIABLE",
-    "Holder",
-    "RegisteredProcess",
-    "lab_directory",
-    "lab_names",
-    "locked",
-    "prepare_root",
-    "read_holder",
-    "read_state",
-    "register_process",
-    "registered_processes",
-    "remove_directory",
-    "sockets_directory",
-    "state_root",
-    "unregister",
-    "write_holder",
-    "write_whole",
-]
-
 CONTROLLER = "controller"
 """Role of the process of a run: a lab that has one is in use."""
 

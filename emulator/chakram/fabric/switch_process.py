@@ -47,7 +47,6 @@ from chakram.switch.outcomes import (
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = ["LabSwitches", "lab_counters", "main"]
 
 _SPIN_NS = 300_000
 _WAKE_MARGIN_NS = 60_000

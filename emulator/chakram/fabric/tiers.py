@@ -16,15 +16,6 @@ from chakram.fabric.shapes import (
 )
 from chakram.fabric.topology import Link, PortRef, Topology
 
-__all__ = [
-    "fat_tree",
-    "forwarding_nodes",
-    "fully_connected_pairs",
-    "leaf_spine",
-    "rails",
-    "torus_pairs",
-]
-
 
 def leaf_spine(
     leaves: int,

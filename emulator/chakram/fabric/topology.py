@@ -21,17 +21,6 @@ from dataclasses import dataclass, field
 
 from chakram.errors import FabricError
 
-__all__ = [
-    "BUCKET_NS",
-    "HOST_BUCKET_NS",
-    "HOST_INTERFACE",
-    "EcnThresholds",
-    "Link",
-    "PortRef",
-    "Topology",
-    "bucket_bytes",
-]
-
 HOST_INTERFACE = "eth0"
 """Name of the one interface of every host."""
 

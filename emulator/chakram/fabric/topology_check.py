@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.fabric.topology import Link, PortRef, Topology
 
-__all__ = ["check_link", "check_topology"]
 
 # Linux: IFNAMSIZ is 16 with the closing zero; "/" and white space are not allowed.
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\Z")

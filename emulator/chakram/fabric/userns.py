@@ -14,8 +14,6 @@ from pathlib import Path
 from chakram.errors import FabricError, PrivilegeError
 from chakram.fabric.netns import CLONE_NEWNET, CLONE_NEWUSER, setns, unshare
 
-__all__ = ["enter_new_user_namespace", "has_net_admin", "join_user_namespace"]
-
 _CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21
 

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from chakram.observe.run_results import RunResults
 
-__all__ = ["INSTANCE", "JOB", "MOST_STEPS", "openmetrics"]
 
 JOB, INSTANCE = "chakram", "backfill"
 """Values of the labels that Prometheus gives to what it scrapes."""

@@ -23,8 +23,6 @@ from chakram.results.run_records import (
     CriticalFlow,
 )
 
-__all__ = ["collective_records", "collectives_table", "column_values"]
-
 # Columns and the attributes that they hold: of the identity, of the record itself, and
 # of its critical flow.
 _OF_IDENTITY = {

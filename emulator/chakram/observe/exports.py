@@ -15,7 +15,6 @@ from chakram.results.readers.ns3 import FIRST_PORT, PORT, PORTS, FlowTime
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = ["flow_times", "links_csv", "pairs_csv"]
 
 _SUMMED = ("messages", "bytes")
 _OF_PAIR = ("job", "src", "dst")

@@ -17,7 +17,6 @@ from chakram.results.recovery import SentAcross, recovered_ns
 if TYPE_CHECKING:
     from chakram.results.run_records import LinkRecord
 
-__all__ = ["faults_table", "links_of"]
 
 _BOTH_WAYS = ("down", "flap")
 _KEYS = ["job", "src", "dst", "path"]

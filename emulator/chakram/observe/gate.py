@@ -29,8 +29,6 @@ from chakram.settings.quantities import Model
 from chakram.settings.reading import read_model
 from chakram.units import about_size
 
-__all__ = ["Judgement", "Verdict", "judge", "junit", "markdown", "read_rules"]
-
 _MOST_BYTES = 1 << 26
 _SHOWN = 6
 

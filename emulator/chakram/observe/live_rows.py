@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chakram.observe.metrics_state import MetricsState
     from chakram.plan.plan import AgentPlan
 
-__all__ = ["MOST_QUEUE_PAIRS", "MOST_ROWS", "LiveRows"]
 
 MOST_ROWS = 1000
 """Queue pairs or ports of one answer."""

@@ -12,8 +12,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.observe.growing_table import read_table
 from chakram.program.operations import POINT_TO_POINT
 
-__all__ = ["FairTimesOf", "MessageColumns", "WaysOf", "point_to_point", "ways_of_path"]
-
 FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
 """Fair times in ns of all messages of a job: sender, receiver, bytes, posted_ns."""
 

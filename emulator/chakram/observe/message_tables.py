@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         PortSummary,
     )
 
-__all__ = ["message_lines"]
 
 PORTS_LISTED = 16
 

@@ -35,21 +35,6 @@ from chakram.results.run_records import CollectiveKey, CollectiveRecord
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = [
-    "AVERAGE",
-    "DEVICE",
-    "LAST",
-    "BenchRow",
-    "BenchSize",
-    "BenchTest",
-    "average_busbw",
-    "closing",
-    "cycle_lines",
-    "document",
-    "documents_of",
-    "measured_rows",
-    "opening",
-]
 
 FIRST, AVERAGE, LEAST, LAST = range(4)
 """What ``-a`` says: of rank 0, the mean over the ranks, of the fastest rank, or until

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MISSING", "percent_text", "time_text"]
-
 MISSING = "N/A"
 
 

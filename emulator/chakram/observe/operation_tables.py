@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.results.resolve import OperationTable
 
-__all__ = ["OperationTables", "nominal_times"]
 
 _KINDS = ("compute", "collective", "send", "receive")
 _END_CAUSES = ("start", "received", "acknowledged")

@@ -17,16 +17,6 @@ from chakram.observe.manifest import FAILED, SCHEMA_VERSION, RunManifest
 from chakram.preflight.report import Finding, PairReport, PreflightReport
 from chakram.preflight.settings import PreflightSettings
 
-__all__ = [
-    "PREFLIGHT",
-    "PREFLIGHT_SCHEMA",
-    "ended_by_preflight",
-    "preflight_document",
-    "preflight_summary",
-    "read_preflight",
-    "save_preflight",
-]
-
 PREFLIGHT = "preflight"
 """Name of its files, without their endings."""
 

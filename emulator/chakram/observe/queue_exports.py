@@ -18,8 +18,6 @@ from chakram.results.readers.ns3 import (
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = ["pause_events", "queue_lengths"]
-
 
 class _Place(NamedTuple):
     """Where a port is, as ns-3 counts: hosts first, interfaces from 1."""

@@ -17,13 +17,6 @@ from chakram.results.statistics import QueuePairStatistics, columns_of
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan, QueuePairPlan, RankPlan
 
-__all__ = [
-    "COUNTED",
-    "PORT_SUMS",
-    "QueuePairEnds",
-    "QueuePairNames",
-    "flow_name",
-]
 
 COUNTED = columns_of(QueuePairStatistics)
 """The columns of a queue pair that count."""

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, flow_name
 from chakram.results.traffic import Traffic
 
-__all__ = ["TRAFFIC_COLUMNS", "port_metrics", "queue_pair_metrics", "traffic_of"]
-
 _KEY = ["job", "rank", "qpn"]
 _BUNDLE = ["job", "rank", "peer", "group", "channel"]
 _SPAN = ("first_sent_ns_min", "last_acked_ns_max")

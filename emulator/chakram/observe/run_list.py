@@ -15,8 +15,6 @@ from chakram.observe.manifest import MANIFEST, RunManifest
 from chakram.observe.run_results import RunResults, open_run
 from chakram.results.bandwidth import bus_factor
 
-__all__ = ["ListedRun", "RunFigures", "list_runs"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from chakram.observe.manifest import KILLED, RUNNING, RunManifest, read_manifest
 
-__all__ = ["RunLock", "boot_id", "is_locked", "read_manifest_of_now"]
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KILLED = "whoever ran it was killed, or its machine went down"
 

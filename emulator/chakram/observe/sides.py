@@ -51,8 +51,6 @@ from chakram.results.readers.ns3 import read_flow_times
 from chakram.results.readers.param import Replayed, read_replayed
 from chakram.results.summary import SIMULATE, Summary
 
-__all__ = ["read_side", "run_settings", "side_of_runs"]
-
 _MOST_BYTES = 1 << 28
 _PARAM_FILES = "replayedCommsPerf*.json"
 _PERCENTS = (50, 99, 100)

@@ -18,21 +18,6 @@ from typing import Any, NamedTuple
 from chakram.config.suite import Cell, Plan
 from chakram.errors import RunDirectoryError
 
-__all__ = [
-    "COMPLETE",
-    "CellRun",
-    "Outcome",
-    "Sweep",
-    "cell_runs",
-    "collect",
-    "is_sweep",
-    "keep_outcome",
-    "kept_outcome",
-    "read_sweep",
-    "reason_of",
-    "write_sweep",
-]
-
 COMPLETE = "complete"
 
 Outcome = dict[str, Any]

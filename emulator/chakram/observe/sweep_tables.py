@@ -34,7 +34,6 @@ from chakram.results.comparison import (
 if TYPE_CHECKING:
     from chakram.config.suite import Cell
 
-__all__ = ["CellResult", "cell_results", "rows", "write_rows"]
 
 _OF_RESULT = {
     "collective": "collective",

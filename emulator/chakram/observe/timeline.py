@@ -22,8 +22,6 @@ from chakram.observe.report.columns import spread
 from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
 from chakram.observe.report.run_data import TIME_BINS, NicTraffic, RunData, Shares
 
-__all__ = ["write_timeline"]
-
 _FIRST_GROUP, _FIRST_STREAM = 1_000_000, 2_000_000
 """Numbers of threads; iterations have that of their process.
 

@@ -23,8 +23,6 @@ from chakram.observe.run_directory import file_digest
 from chakram.observe.run_results import PLAN, RunResults
 from chakram.observe.tables import OF_EVERY_TABLE, SCHEMAS, plain_names
 
-__all__ = ["Finding", "check_run"]
-
 _COLLECTIVE = ("job", "iteration", "group", "k")
 _RANK = ("job", "rank")
 _MESSAGE = (*_COLLECTIVE, "src", "dst", "number")

@@ -21,7 +21,6 @@ from chakram.results.critical_path import Message, Operation, Path, Piece, criti
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = ["IterationRecords", "paths_of", "surroundings_of", "why_document", "why_of"]
 
 _MESSAGE_COLUMNS = list(Message._fields)
 _ENDS = ("job", "rank", "peer", "qpn")

@@ -39,8 +39,6 @@ hosts took 13 % longer than simulated with bursts of 2 and 64 KiB.
 
 from __future__ import annotations
 
-__all__ = ["ack_interval_packets", "burst_packets", "window_bytes"]
-
 _LONGEST_NS = 15_000
 _BURSTS_PER_S = 30_000
 _MODELLED_BURSTS_PER_S = 12_000

@@ -8,8 +8,6 @@ from chakram.plan.plan import Plan, RankPlan, RunSettings
 from chakram.program.columns import COLLECTIVE
 from chakram.program.operations import CollectiveOperation, program_of
 
-__all__ = ["collective_alone"]
-
 
 def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
     """Return the plan of one collective: the same ports, queue pairs and paths.

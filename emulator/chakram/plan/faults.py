@@ -22,8 +22,6 @@ from chakram.fields import (
 )
 from chakram.knobs import Knob
 
-__all__ = ["MAX_FAULTS", "PACKET_CLASSES", "FaultAction", "PacketFault"]
-
 MAX_FAULTS = 64
 """Packet faults of one run; what each has hit is counted in a slot of its own."""
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from chakram.errors import PlanError
 from chakram.plan.plan import JobSettings, Plan, RunSettings
 
-__all__ = ["job_alone", "settings_alone"]
-
 
 def job_alone(plan: Plan, job: str) -> Plan:
     """Return the plan of one job: the same ports, queue pairs and paths, no others.

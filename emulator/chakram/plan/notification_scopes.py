@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan
 
-__all__ = ["SCOPES", "limiter_key", "limits_by_destination", "notification_scope"]
 
 SCOPES = ("queue_pair", "destination", "port")
 """By the number that parameters of a plan carry."""

@@ -11,7 +11,6 @@ from chakram.errors import PlanError
 if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan
 
-__all__ = ["PATTERNS", "named_ports", "patterned"]
 
 PATTERNS = ("packed", "striped", "random")
 """``packed``: one after the other; ``striped``: in turns from every switch (or host);

@@ -22,18 +22,6 @@ from chakram.fields import (
     Within,
 )
 
-__all__ = [
-    "PROBE_ARRIVED",
-    "PROBE_FIELDS",
-    "PROBE_REFUSED",
-    "PROBE_SENT",
-    "PROBE_TOO_BIG",
-    "PROBE_UNREACHABLE",
-    "ProbePacket",
-    "ProbePlan",
-    "ProbeTarget",
-]
-
 PROBE_FIELDS = (
     "event",  # a PROBE_* number
     "source",  # number of the port that sent it

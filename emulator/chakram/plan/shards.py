@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan
     from chakram.program.operations import RankProgram
 
-__all__ = ["counted_as_a_whole", "most_parts", "shards_of_seats"]
 
 Seat = tuple["RankProgram", "PortPlan"]
 

@@ -15,8 +15,6 @@ from chakram.fields import AtMost, Name, OneOf, Size, TimeNs, Within, check_fiel
 from chakram.knobs import Knob
 from chakram.units import LARGEST_SIZE_BYTES
 
-__all__ = ["ICRC_MODES", "PATH_MTUS", "TransportPlan"]
-
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""
 

@@ -12,16 +12,6 @@ from __future__ import annotations
 
 from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
 
-__all__ = [
-    "AETH_BYTES",
-    "PACKET_OVERHEAD_BYTES",
-    "first_packet_wire_bytes",
-    "overhead_bytes_of",
-    "packets_of",
-    "serialisation_ns",
-    "wire_bytes",
-]
-
 PACKET_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + 4
 """Ethernet, IPv4, UDP, BTH and ICRC: where nobody says which IP, it is IPv4."""
 

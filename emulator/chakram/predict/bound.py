@@ -51,12 +51,6 @@ if TYPE_CHECKING:
     from chakram.predict.network_model import FabricModel
 
 
-__all__ = [
-    "ScheduleBounds",
-    "bound_ns",
-    "schedule_needs",
-]
-
 _KEPT_TRANSFERS = 1 << 16
 """Transfers of all schedules that are kept for the next collective: some 20 MiB."""
 

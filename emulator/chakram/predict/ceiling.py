@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from chakram.collectives.splits import Matrix
     from chakram.predict.network_model import FabricModel
 
-__all__ = ["ceiling_ns"]
-
 
 def ceiling_ns(
     op: CollectiveOp,

@@ -37,8 +37,6 @@ from chakram.predict.paths import Paths
 if TYPE_CHECKING:
     from chakram.predict.network_model import FabricModel
 
-__all__ = ["FairTimes", "shared_ends_ns"]
-
 
 class FairTimes:
     """Finds the fair times of the messages of one job.

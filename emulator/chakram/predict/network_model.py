@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 
-__all__ = ["FabricModel", "Hop"]
-
 
 class Hop(NamedTuple):
     """One of the links between two ports, or the equal ones that a path may choose.

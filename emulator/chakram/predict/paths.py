@@ -24,7 +24,6 @@ from chakram.plan.wire_cost import (
 if TYPE_CHECKING:
     from chakram.predict.network_model import FabricModel, Hop
 
-__all__ = ["Message", "Path", "Paths", "Route"]
 
 _BIT_NS = 8e9  # bits in a byte x nanoseconds in a second
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from chakram.fabric.topology import PortRef, Topology
     from chakram.plan.plan import Plan, PortPlan, QueuePairPlan
 
-__all__ = ["Router", "Ways", "no_path", "ports_of"]
-
 
 def ports_of(plan: Plan) -> list[PortPlan]:
     """Return the ports of a plan in the order that routers number them in."""

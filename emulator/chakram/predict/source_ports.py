@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan
     from chakram.predict.routing import Router
 
-__all__ = ["LoadedPair", "Loads", "balanced_source_ports", "loads_of"]
 
 _PASSES = 3
 _TRIALS = 4000

@@ -27,7 +27,6 @@ from chakram.results.records import FlowRow, rows_of
 if TYPE_CHECKING:
     from chakram.preflight.settings import PreflightSettings
 
-__all__ = ["JOB", "Figures", "Measurement", "Message", "measurement", "read_flows"]
 
 JOB = "preflight"
 

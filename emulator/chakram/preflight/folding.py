@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from chakram.preflight.report import CHECKS, Finding
 
-__all__ = ["Fact", "fold"]
-
 _PAIRS_LISTED = 4
 """Pairs with nothing in common that get a sentence each; more share one."""
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from chakram.preflight.flows import Figures
     from chakram.preflight.settings import PreflightSettings
 
-__all__ = ["Measured", "expected_bps", "passing", "port_names", "report_of"]
 
 Pair = tuple[int, int]
 """Positions of two ports: who sends, who receives."""

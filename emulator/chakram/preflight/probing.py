@@ -28,7 +28,6 @@ from chakram.preflight.rounds import chosen_rounds
 if TYPE_CHECKING:
     from chakram.preflight.settings import PreflightSettings
 
-__all__ = ["SMALL_BYTES", "PathReport", "plan_probes", "probe_packets", "read_probes"]
 
 SMALL_BYTES = 128
 LARGEST_BYTES = 9216

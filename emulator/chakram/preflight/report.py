@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.preflight.settings import PreflightSettings
 
-__all__ = ["CHECKS", "FAILED", "UNPROVEN", "Finding", "PairReport", "PreflightReport"]
 
 CHECKS = (
     "agent",  # the host's agent can be used

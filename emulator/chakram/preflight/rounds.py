@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["all_rounds", "apart", "chosen_rounds", "shifted"]
-
 Pair = tuple[int, int]
 """Two positions, the lower one first."""
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from chakram.plan.probes import ProbePacket
     from chakram.preflight.settings import PreflightSettings
 
-__all__ = ["pair_facts", "path_facts", "path_mtu_of"]
 
 GENERATOR_SHARE = 0.05
 """Part of its time: held up for more by its data plane, a pair says little of links."""

@@ -12,7 +12,6 @@ from chakram.trace.short_columns import NO_VALUE
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["ColumnWriter"]
 
 _MOST = 2**63 - 1
 """What stands for anything larger: it is more than any bound, so a check tells it."""

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     Column: TypeAlias = array[int]
 
-__all__ = [
-    "COLLECTIVE",
-    "COMPUTE",
-    "NO_SPLITS",
-    "RECEIVE",
-    "SEND",
-    "CollectiveUse",
-    "MessageUse",
-    "OperationColumns",
-]
 
 COMPUTE, COLLECTIVE, SEND, RECEIVE = range(4)
 """What an entry of ``kinds`` means."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from chakram.program.columns import Column
     from chakram.program.operations import RankProgram
 
-__all__ = ["check_job"]
 
 _Member: TypeAlias = "tuple[RankProgram, ColumnsCheck, int]"
 """A program, what is known of its columns, and the place of a group in it."""

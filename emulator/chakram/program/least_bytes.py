@@ -28,13 +28,6 @@ from chakram.program.operations import CollectiveOperation, RankProgram
 if TYPE_CHECKING:
     from chakram.collectives.algorithms.listed import ListedAlgorithm
 
-__all__ = [
-    "largest_input_bytes",
-    "least_shares",
-    "moved_bytes",
-    "too_small_warnings",
-]
-
 
 def least_shares(
     op: CollectiveOp, *, position: int, nranks: int, root: int

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from chakram.collectives.algorithms import Choice
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["LoweringOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringOptions:

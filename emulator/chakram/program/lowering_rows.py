@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 
-__all__ = ["ComputeTimes", "Rows", "check_starts", "first_start_ns", "rows_of"]
-
 _COMPUTE = (NodeKind.COMPUTE, NodeKind.MEMORY)
 
 _KNOWN_DURATIONS = 100_000

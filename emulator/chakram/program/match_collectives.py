@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
 
-__all__ = [
-    "SAME_RUN",
-    "Disagreements",
-    "match_group",
-    "match_splits",
-    "members_text",
-]
 
 SAME_RUN = "do the traces come from one run, and from all of its ranks?"
 

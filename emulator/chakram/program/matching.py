@@ -43,15 +43,6 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 
-__all__ = [
-    "CollectiveId",
-    "Matching",
-    "MessageId",
-    "check_matching",
-    "match_ranks",
-    "without_zero_time",
-]
-
 _ALL_RANKS_NAMES = frozenset({None, "", "0"})
 """What stands for all ranks where no group of that name is defined."""
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from chakram.program.matching import CollectiveId, Matching
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["Edges", "MergedGraph"]
 
 _SHOWN_NODES = 6
 """How many nodes of a cycle an error shows."""

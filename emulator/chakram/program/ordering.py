@@ -29,8 +29,6 @@ from chakram.program.merged_graph import MergedGraph
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["Ordering", "communication_order", "order_collectives"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:

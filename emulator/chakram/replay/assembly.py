@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from chakram.roce.shared_line import SharedLine
     from chakram.roce.verify import PacketVerifier
 
-__all__ = ["CongestionSettings", "burst_time_ns", "make_engine", "make_queue_pair"]
 
 _SHORTEST_BURST_NS = 15_000
 _OF_PORT = notification_scope("port")

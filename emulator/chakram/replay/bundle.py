@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan
     from chakram.plan.transport import TransportPlan
 
-__all__ = ["PART_UNIT_BYTES", "Bundle", "bundles_of"]
 
 PART_UNIT_BYTES = 128
 """Parts of a message are multiples of it, but for the last ones (as NCCL does it)."""

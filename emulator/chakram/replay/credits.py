@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
 from chakram.program.operations import POINT_TO_POINT
 
-__all__ = ["Credits", "Post"]
-
 Post = tuple[int, int, int, int]
 """(qpn, immediate, size in bytes, order) of a message."""
 

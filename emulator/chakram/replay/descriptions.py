@@ -18,13 +18,6 @@ from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 if TYPE_CHECKING:
     from chakram.replay.progress import ActiveOperation, Flow
 
-__all__ = [
-    "failure_words",
-    "foreign_words",
-    "missing_words",
-    "operation_words",
-    "waiting_words",
-]
 
 _LOOK_AT = {
     FOR_TIMEOUT: "packets or their ACKs were lost so often: see drops of ports "

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import QueuePairPlan
     from chakram.replay.endpoint import Endpoint
 
-__all__ = ["Lane", "LocalLink", "connect_local"]
 
 _BITS_PER_BYTE_NS = 8 * 10**9
 

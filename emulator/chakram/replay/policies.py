@@ -16,8 +16,6 @@ from chakram.plan.plan import POLICIES
 from chakram.program.columns import COMPUTE, OperationColumns
 from chakram.trace.short_columns import NO_VALUE
 
-__all__ = ["preferences"]
-
 _LAST = 1 << 62
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.queue_pair import QueuePair
 
-__all__ = ["Sampler", "port_values", "queue_pair_owners", "queue_pair_row"]
 
 ROWS_PER_BIN_LENGTH = 50_000
 """After so many rows bins are twice as long."""

@@ -13,7 +13,6 @@ from chakram.trace.short_columns import NO_VALUE
 if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan
 
-__all__ = ["MOST_RANKS", "ProgramTables"]
 
 MOST_RANKS = 1 << 29
 """Ranks of one job; a peer, a message's number and two more bits have to fit 64."""

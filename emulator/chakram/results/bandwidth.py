@@ -31,14 +31,6 @@ from math import sqrt
 
 from chakram.collectives.ops import CollectiveOp
 
-__all__ = [
-    "algorithm_bandwidth",
-    "bus_factor",
-    "coefficient_of_variation",
-    "jain_index",
-    "percentile",
-]
-
 _WHOLE = frozenset(
     {CollectiveOp.BROADCAST, CollectiveOp.REDUCE, CollectiveOp.SEND_RECV}
 )

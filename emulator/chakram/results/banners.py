@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from chakram.results.generator_health import GeneratorSummary
     from chakram.results.keeping_up import KeepingUp
 
-__all__ = ["banners"]
-
 
 def banners(
     facts: RunFacts,

@@ -31,22 +31,6 @@ from typing import Any, NamedTuple
 from chakram.results.bandwidth import coefficient_of_variation
 from chakram.units import about_size, format_time
 
-__all__ = [
-    "EXPLAINING",
-    "LEVELS",
-    "NOMINAL",
-    "Comparison",
-    "Counter",
-    "Difference",
-    "Key",
-    "Side",
-    "Times",
-    "compare",
-    "differing_settings",
-    "stated_times",
-    "times_of",
-]
-
 STANDARD_ERRORS = 2.0
 """A difference of fewer is none."""
 

@@ -21,17 +21,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "Message",
-    "Operation",
-    "Part",
-    "Path",
-    "Piece",
-    "Records",
-    "critical_path",
-    "message_parts",
-]
-
 
 class Part(StrEnum):
     """Where time of a path goes; the parts are disjoint."""

@@ -24,8 +24,6 @@ from chakram.errors import ConfigError
 from chakram.results.bandwidth import percentile
 from chakram.units import SIZE_UNITS, TIME_UNITS
 
-__all__ = ["Expression"]
-
 _MOST_CHARACTERS = 1000
 _MOST_PARTS = 200
 _EXAMPLE = "e.g. time_ns <= 1.05 * baseline.time_ns"

@@ -18,17 +18,6 @@ from chakram.results.counters import (
     slot,
 )
 
-__all__ = [
-    "GeneratorHealth",
-    "GeneratorSummary",
-    "SaturatedProcess",
-    "ShardHealth",
-    "TimeBounds",
-    "agent_health",
-    "summarise_health",
-    "time_bounds",
-]
-
 SATURATED_SHARE = 0.9
 """A process that is busy for more of the time has no room left to tell it by: bursts of
 work queue behind one another before the mean reaches 1."""

@@ -37,8 +37,6 @@ from chakram.results.run_records import (
 if TYPE_CHECKING:
     from chakram.results.summary import Measurements
 
-__all__ = ["CollectiveFactor", "Factor", "JobInterference", "interference"]
-
 
 _NEVER = 1 << 62
 

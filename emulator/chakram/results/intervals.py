@@ -17,7 +17,6 @@ from chakram.results.counters import slot
 if TYPE_CHECKING:
     from chakram.results.under_way import UnderWay
 
-__all__ = ["HEADING", "AgentSample", "Intervals", "agent_sample", "time_left"]
 
 HEADING = (
     "# interval (s)  iterations    transfer       goodput    retx      CE  busy    left"

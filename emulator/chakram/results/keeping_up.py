@@ -41,7 +41,6 @@ from chakram.results.run_records import (
 if TYPE_CHECKING:
     from chakram.results.message_summary import PortFacts
 
-__all__ = ["KeepingUp", "keeping_up", "slowdown_needed"]
 
 _ENOUGH_PERCENT = 95
 """Of the collectives that a slower fabric has to be enough for."""

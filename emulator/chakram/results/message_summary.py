@@ -46,17 +46,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = [
-    "FctPercentiles",
-    "MessageSummary",
-    "MessageTransport",
-    "PairSummary",
-    "PortFacts",
-    "PortSummary",
-    "SentMessage",
-    "SharedPath",
-]
-
 
 class SentMessage(NamedTuple):
     """One point-to-point message of a measured iteration; times of one clock, raw.

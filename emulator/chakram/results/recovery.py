@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-__all__ = ["SentAcross", "recovered_ns"]
-
 _BACK = 0.9
 """A message is back at its rate with that part of the least rate before."""
 

@@ -19,18 +19,6 @@ from typing import NamedTuple
 
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 
-__all__ = [
-    "GENERATOR_BOUND_PERCENT",
-    "CollectiveIdentity",
-    "CollectiveKey",
-    "CollectiveRecord",
-    "CriticalFlow",
-    "LinkRecord",
-    "RankRecord",
-    "generator_wait_share",
-    "is_generator_bound",
-]
-
 GENERATOR_BOUND_PERCENT = 5
 """What waits for the generator for a larger part of its time is generator-bound."""
 

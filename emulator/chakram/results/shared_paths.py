@@ -15,8 +15,6 @@ from itertools import chain
 
 from chakram.results.message_summary import SentMessage, SharedPath
 
-__all__ = ["SharedPaths"]
-
 SHARED_PATHS_TOLD = 3
 """Of those that a pair met, so many that were there for longest are named."""
 

@@ -16,23 +16,6 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
-__all__ = [
-    "FAMILIES",
-    "FAULT_COUNTERS",
-    "Counter",
-    "Family",
-    "HistogramCounts",
-    "PortStatistics",
-    "ProcessStatistics",
-    "QueuePairStatistics",
-    "columns_of",
-    "counters_of",
-    "gather",
-    "row_of",
-    "row_reader",
-    "sampled_of",
-]
-
 _DECLARED = "counter"
 
 Snapshot = TypeVar("Snapshot", "QueuePairStatistics", "PortStatistics")

@@ -24,8 +24,6 @@ from chakram.results.message_summary import (
 )
 from chakram.results.shared_paths import SharedPaths
 
-__all__ = ["BusyPeriod", "busy_periods", "summarise_messages"]
-
 FASTER_SHARE = 1.05
 """Of its rate: what is above that is no port of that rate."""
 

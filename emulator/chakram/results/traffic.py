@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Traffic"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:

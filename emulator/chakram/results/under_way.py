@@ -15,7 +15,6 @@ from chakram.program.operations import POINT_TO_POINT
 if TYPE_CHECKING:
     from chakram.results.run_records import CollectiveIdentity, CollectiveRecord
 
-__all__ = ["UnderWay"]
 
 _LEAST_SHARE = 0.02
 """Of the work: before, what is left cannot be told from what is done."""

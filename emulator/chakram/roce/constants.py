@@ -8,20 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "ICRC_BYTES",
-    "IPV4_OVERHEAD_BYTES",
-    "LARGEST_SEND_BYTES",
-    "MAX_MESSAGE_BYTES",
-    "NEVER",
-    "NO_IMMEDIATE",
-    "RNR_RETRY_FOR_EVER",
-    "UDP_PORT",
-    "BurstKind",
-    "Verb",
-    "local_ack_timeout_ns",
-]
-
 NEVER = 2**63 - 1
 """The time of what has no time: no deadline, nothing to wait for."""
 

@@ -19,7 +19,6 @@ from chakram.roce.opcodes import Opcode
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
 
-__all__ = ["ContentsEncoder"]
 
 # By verb, whether a packet is the first and the last of its message, and whether it
 # has immediate data.

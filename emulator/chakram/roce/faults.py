@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
     from chakram.roce.burst import Burst
 
-__all__ = [
-    "FaultRule",
-    "PacketFaults",
-    "bits_of_burst",
-    "bits_of_datagram",
-    "class_of_burst",
-    "class_of_datagram",
-]
 
 _OF_DATA = (FIRST, MIDDLE, LAST, LAST, ONLY, ONLY)
 """By position of an opcode behind the FIRST of its verb."""

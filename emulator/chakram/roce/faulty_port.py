@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.verify import PacketVerifier
 
-__all__ = ["FaultyPort", "flip_bit"]
 
 _NOBODY = (-1, 0)
 """Queue pair and class of a packet that is none of the peer's: both match nothing."""

@@ -17,25 +17,6 @@ from chakram.fields import declared_fields
 from chakram.roce.constants import ICRC_BYTES
 from chakram.roce.opcodes import Opcode, extended_headers
 
-__all__ = [
-    "BTH_BYTES",
-    "DEFAULT_PARTITION_KEY",
-    "MIGRATED",
-    "Aeth",
-    "AtomicAnswer",
-    "AtomicEth",
-    "Bth",
-    "Deth",
-    "Header",
-    "Ieth",
-    "ImmDt",
-    "Packet",
-    "Reth",
-    "encode_packet",
-    "layout",
-    "size_bytes",
-]
-
 BTH_BYTES = 12
 DEFAULT_PARTITION_KEY = 0xFFFF
 MIGRATED = 0x40

@@ -27,22 +27,6 @@ from functools import cache
 from chakram.errors import PacketError
 from chakram.roce.constants import ICRC_BYTES, UDP_PORT
 
-__all__ = [
-    "ADVANCE_BITS",
-    "BYTE_TABLE",
-    "IDENTIFICATION_TABLE_BYTES",
-    "RETREAT_BITS",
-    "advance",
-    "advance_tables",
-    "icrc",
-    "identification_table",
-    "ip_icrc",
-    "masked_headers",
-    "residue",
-    "retreat_tables",
-    "stride_tables",
-]
-
 _ONES = 0xFFFFFFFF
 _POLYNOMIAL = 0xEDB88320  # reflected
 RETREAT_BITS = 17

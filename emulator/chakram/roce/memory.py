@@ -12,8 +12,6 @@ from collections import deque
 from chakram.roce.constants import Verb
 from chakram.roce.opcodes import RECEIVER_NOT_READY, NakCode
 
-__all__ = ["MemoryRegion"]
-
 _WRITE = int(Verb.WRITE)
 
 _TAKEN = (0, "")

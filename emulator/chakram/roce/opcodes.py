@@ -7,16 +7,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "ACK_CREDITS_UNUSED",
-    "RECEIVER_NOT_READY",
-    "REFUSED_OPCODES",
-    "RNR_TIMER_NS",
-    "NakCode",
-    "Opcode",
-    "extended_headers",
-]
-
 ACK_CREDITS_UNUSED = 0x1F
 """AETH syndrome of an ACK that says nothing about credits."""
 

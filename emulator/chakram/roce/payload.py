@@ -11,8 +11,6 @@ try:
 except ImportError:  # not built, or not wanted
     _payload = None
 
-__all__ = ["Pattern", "PlainPattern", "is_compiled", "pattern_bytes", "payload_pattern"]
-
 
 def pattern_bytes(length: int) -> bytes:
     """Return payload bytes that do not repeat within a packet.

@@ -7,11 +7,6 @@ requester never has more than half a circle outstanding.
 
 from __future__ import annotations
 
-__all__ = [
-    "MAX_OUTSTANDING_PACKETS",
-    "PSN_MODULUS",
-]
-
 PSN_MODULUS = 1 << 24
 
 MAX_OUTSTANDING_PACKETS = 1 << 23

@@ -13,7 +13,6 @@ from chakram.settings.mistakes import from_validation, report
 if TYPE_CHECKING:
     from chakram.settings.quantities import Model
 
-__all__ = ["read_model"]
 
 M = TypeVar("M", bound="Model")
 

@@ -18,7 +18,6 @@ from chakram.switch.kernel_hash import UDP, hash_seed
 if TYPE_CHECKING:
     from chakram.switch.ecmp import Flow
 
-__all__ = ["CRC_BITS", "CrcPaths", "Ns3Paths", "crc_hash", "murmur3", "ns3_chooser"]
 
 CRC_BITS = (16, 32)
 

@@ -11,7 +11,6 @@ from chakram.switch.settings import CLASSES
 if TYPE_CHECKING:
     from chakram.switch.port import Port
 
-__all__ = ["clear_watermarks", "port_counters"]
 
 _PORT = "SAI_PORT_STAT_"
 _QUEUE = "SAI_QUEUE_STAT_"

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.switch.model import SwitchModel
 
-__all__ = ["buffer_cycle", "deadlock"]
-
 
 def buffer_cycle(
     model: SwitchModel,

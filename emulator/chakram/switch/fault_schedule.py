@@ -11,8 +11,6 @@ from chakram.switch.port import NEVER
 if TYPE_CHECKING:
     from chakram.switch.faults import LinkFault
 
-__all__ = ["FaultSchedule"]
-
 
 class _Port(Protocol):
     """What is asked of a port, as ``chakram.switch.port.Port`` has it."""

@@ -7,8 +7,6 @@ from typing import Literal
 
 from chakram.switch.settings import CLASSES
 
-__all__ = ["FAULT_KINDS", "FaultKind", "LinkFault"]
-
 FaultKind = Literal["down", "flap", "degrade", "loss", "corruption", "pause_storm"]
 FAULT_KINDS: tuple[FaultKind, ...] = (
     "down",

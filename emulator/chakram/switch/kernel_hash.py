@@ -20,8 +20,6 @@ from ipaddress import ip_address
 
 from chakram.switch.siphash import siphash
 
-__all__ = ["UDP", "hash_seed", "kernel_hash", "next_hop", "upper_bounds"]
-
 UDP = 17
 """Protocol number."""
 

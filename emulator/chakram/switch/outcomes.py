@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CORRUPTED",
-    "DELIVERED",
-    "DROP_REASONS",
-    "EGRESS_LIMIT",
-    "HEADROOM_FULL",
-    "INGRESS_LIMIT",
-    "LINK_DOWN",
-    "LINK_LOSS",
-    "NO_ROUTE",
-    "QUEUED",
-    "WATCHDOG",
-    "WRED",
-]
-
 QUEUED, DELIVERED = 0, 1
 INGRESS_LIMIT, HEADROOM_FULL, EGRESS_LIMIT, WRED, NO_ROUTE = 2, 3, 4, 5, 6
 LINK_DOWN, WATCHDOG, LINK_LOSS, CORRUPTED = 7, 8, 9, 10

@@ -7,14 +7,6 @@ from __future__ import annotations
 
 from chakram.switch.settings import CLASSES
 
-__all__ = [
-    "ETHERTYPE_PAUSE",
-    "pause_frame",
-    "pause_ns",
-    "paused_classes",
-    "quanta_of",
-]
-
 ETHERTYPE_PAUSE = 0x8808
 
 _FRAME_BYTES = 60  # without the checksum of Ethernet

@@ -28,19 +28,6 @@ from chakram.switch.settings import (
 if TYPE_CHECKING:
     from chakram.switch.ecmp import EcmpHash
 
-__all__ = [
-    "DSCP_IS_CLASS",
-    "PROFILES",
-    "LinkEnd",
-    "Profile",
-    "ProfileName",
-    "Switching",
-    "fifo",
-    "headroom_bytes",
-    "host",
-    "ns3",
-    "sonic",
-]
 
 DSCP_IS_CLASS = tuple(dscp // 8 for dscp in range(64))
 """The class selector of a DSCP is its class: 26 is of class 3, 48 of class 6."""

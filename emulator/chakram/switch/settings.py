@@ -10,21 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "BALANCINGS",
-    "CLASSES",
-    "NO_LIMIT_BYTES",
-    "Balancing",
-    "BufferLimit",
-    "PauseSettings",
-    "PoolSettings",
-    "PortSettings",
-    "SwitchSettings",
-    "WatchdogAction",
-    "WatchdogSettings",
-    "WredSettings",
-]
-
 CLASSES = 8
 """Traffic classes of a port."""
 

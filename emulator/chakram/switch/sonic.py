@@ -27,8 +27,6 @@ from chakram.switch.settings import (
     WredSettings,
 )
 
-__all__ = ["port_names", "read_sonic"]
-
 _FREE = "no limit"
 _MTU = 9216
 _MS_NS = 10**6

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.switch.settings import SwitchSettings
 
-__all__ = ["HostSpec", "PortSpec", "SwitchSpec"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSpec:

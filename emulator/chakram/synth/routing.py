@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _WEIGHT_UNIT = 2**60
 
-__all__ = ["LawRouter", "RecordedRouter", "Router", "apportion", "popularity"]
-
 
 def popularity(
     law: Routing, *, experts: int, nranks: int, dispatch: int, random: Random

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from chakram.synth.routing import Router
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["synthesize_training", "training_groups"]
 
 SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
 """What groups of gradients and weights are for."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["VirtualClock"]
-
 
 class VirtualClock:
     """Time in ns that only `advance_to` moves, and never back."""

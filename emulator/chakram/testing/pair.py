@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.wire import WireEncoder
 
-__all__ = ["Departure", "Livelock", "Pair", "Side", "make_queue_pair"]
-
 
 class Livelock(AssertionError):
     """The pair was still busy at the time when it had to be done."""

@@ -27,18 +27,6 @@ from chakram.roce.headers import (
 from chakram.roce.opcodes import Opcode, extended_headers
 from chakram.roce.psn import PSN_MODULUS
 
-__all__ = [
-    "WireFaults",
-    "byte_matrices",
-    "first_psns",
-    "message_sizes",
-    "packets",
-    "path_mtus",
-    "psns",
-    "verbs",
-    "wire_faults",
-]
-
 path_mtus = st.sampled_from(PATH_MTUS)
 verbs = st.sampled_from(Verb)
 psns = st.integers(0, PSN_MODULUS - 1)

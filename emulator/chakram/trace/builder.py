@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.splits import Splits
 
-__all__ = ["TraceGraphBuilder"]
 
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from chakram.collectives.ops import CollectiveOp
 from chakram.trace.column_index import NameTable
 
-__all__ = ["ABSENT", "OPS", "OP_NUMBERS", "TraceColumns"]
-
 OPS = tuple(CollectiveOp)
 OP_NUMBERS = {op: number for number, op in enumerate(OPS)}
 """The number that a column holds for a collective."""

@@ -23,7 +23,6 @@ from chakram.trace.short_columns import filled, optional
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["TraceGraph"]
 
 _KINDS = tuple(NodeKind)
 _COMMUNICATION_NUMBERS = frozenset(

@@ -32,7 +32,6 @@ from chakram.trace.node import NodeKind
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["ALL", "Replicas", "Replication", "replicate", "shape_of"]
 
 ALL = "all"
 """Stands for all ranks where the shape of a group is given."""

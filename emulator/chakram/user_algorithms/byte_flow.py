@@ -22,8 +22,6 @@ from chakram.program.least_bytes import (
     moved_bytes,
 )
 
-__all__ = ["ByteFlow"]
-
 _SUMS = (CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER)
 _FROM_ROOT = (CollectiveOp.BROADCAST, CollectiveOp.SCATTER)
 _TO_ROOT = (CollectiveOp.REDUCE, CollectiveOp.GATHER)

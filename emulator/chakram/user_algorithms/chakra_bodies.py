@@ -35,8 +35,6 @@ from chakram.user_algorithms.refusal import refuse_problems
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["ChakraBodies", "read_bodies"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChakraBodies:

@@ -29,7 +29,6 @@ from chakram.user_algorithms.refusal import read_algorithm_file
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["BodyNode", "body_files", "read_body"]
 
 _FILE = re.compile(r"(.*)\.([0-9]{1,6})\.et")
 _MAX_BYTES = 1 << 50

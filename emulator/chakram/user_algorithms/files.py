@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from chakram.collectives.algorithms import AlgorithmSource
     from chakram.collectives.algorithms.listed import ListedAlgorithm
 
-__all__ = ["load_source", "load_sources", "user_algorithm_at"]
-
 
 def load_sources(
     users: Iterable[UserAlgorithm],

@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 from chakram.errors import ScheduleError
 
-__all__ = ["Fields", "parse_object"]
-
 _MOST_ITEMS = 1 << 17
 
 

@@ -10,8 +10,6 @@ from chakram.errors import ScheduleError
 if TYPE_CHECKING:
     from chakram.collectives.algorithms.execution import Message
 
-__all__ = ["Links", "refuse_unmatched"]
-
 
 class Links:
     """The messages of an algorithm, in the order in which they are sent.

@@ -24,8 +24,6 @@ from chakram.user_algorithms.msccl_xml import (
     ThreadBlock,
 )
 
-__all__ = ["program_of"]
-
 
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
     """Return what the GPUs do, with its messages matched.

@@ -34,7 +34,6 @@ from chakram.user_algorithms.naming import (
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["Gpu", "MscclAlgorithm", "Step", "ThreadBlock", "parse_msccl"]
 
 TYPES = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 RECEIVE = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})

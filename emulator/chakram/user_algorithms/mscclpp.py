@@ -54,7 +54,6 @@ from chakram.user_algorithms.naming import (
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["parse_mscclpp"]
 
 _PUTS = frozenset({"put", "pws", "pwsf", "ppkt", "rppkt"})
 _PAIRS = _PUTS | {"copy", "get", "cpkt", "upkt"}

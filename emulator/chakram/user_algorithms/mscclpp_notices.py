@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from chakram.collectives.algorithms.execution import Action
     from chakram.user_algorithms.json_fields import Fields
 
-__all__ = ["Notices"]
-
 
 class Notices:
     """Signals, packets, barriers and semaphores of all GPUs.

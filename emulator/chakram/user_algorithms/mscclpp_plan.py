@@ -13,18 +13,6 @@ from chakram.user_algorithms.naming import MAX_CHUNKS
 if TYPE_CHECKING:
     from chakram.user_algorithms.json_fields import Fields
 
-__all__ = [
-    "MAX_NUMBER",
-    "Block",
-    "Channel",
-    "Place",
-    "channel_type",
-    "chunks_per_rank",
-    "named_channels",
-    "named_places",
-    "read_blocks",
-    "read_channels",
-]
 
 _T = TypeVar("_T")
 

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from chakram.collectives.ops import CollectiveOp
 
-__all__ = [
-    "COLLECTIVES",
-    "MAX_CHANNELS",
-    "MAX_CHUNKS",
-    "MAX_RANKS",
-]
-
 MAX_RANKS = 1024
 MAX_CHUNKS = 1 << 16
 MAX_CHANNELS = 1 << 10

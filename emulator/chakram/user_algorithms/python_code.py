@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from chakram.collectives.algorithms import UserAlgorithm
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["PythonSource"]
-
 
 class PythonSource:
     """One function of one file.

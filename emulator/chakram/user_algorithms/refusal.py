@@ -8,11 +8,6 @@ from functools import partial
 from chakram.bounded import read_bounded
 from chakram.errors import ScheduleError
 
-__all__ = [
-    "read_algorithm_file",
-    "refuse_problems",
-]
-
 _SHOWN = 3
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["Bridged", "bridge"]
 
 _WIDEST = 64
 """Dependencies above which a node becomes a join in any case.

@@ -26,7 +26,6 @@ from chakram.trace.node import NodeKind, TraceNode
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["Cut", "CutOptions", "CutRank", "Dropped"]
 
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 _ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)

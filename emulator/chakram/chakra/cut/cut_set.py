@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["PRODUCER", "RankLeft", "WrittenCut", "write_cut"]
 
 PRODUCER = "chakram trace cut"
 """What the metadata of the files says of their origin."""

@@ -15,7 +15,6 @@ from chakram.errors import TraceError
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["is_step", "nodes_of_step"]
 
 _STEP = re.compile(r"ProfilerStep\s?#\s?([0-9]{1,18})")
 _SHOWN = 8

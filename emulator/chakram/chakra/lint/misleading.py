@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chakram.chakra.remark import Remark
     from chakram.chakra.sets.trace_set import TraceSet
 
-__all__ = ["KINDS_TOLD", "misleading", "warnings_of"]
 
 KINDS_TOLD: Final = 3
 """Kinds of warnings that have a sentence of their own; further ones share one."""

@@ -32,7 +32,6 @@ from chakram.errors import (
 if TYPE_CHECKING:
     from chakram.chakra.remark import Remark
 
-__all__ = ["ERROR_RULES", "NOTE_RULE", "Finding", "LintReport", "lint_trace_set"]
 
 ERROR_RULES: Final[Mapping[type, str]] = {
     TruncatedTrace: "truncated",

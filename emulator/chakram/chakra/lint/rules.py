@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["RULES", "Rule", "Severity"]
-
 
 class Severity(StrEnum):
     """How bad it is: a problem keeps a set from being replayed."""

@@ -19,7 +19,6 @@ from chakram.units import about_size
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["DAY_BYTES", "LARGE_BYTES", "check_traffic"]
 
 LARGE_BYTES: Final = 64 * 2**30
 """A buffer that no GPU has room for beside a model: they hold 80 to 288 GB."""

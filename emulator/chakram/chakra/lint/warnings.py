@@ -20,7 +20,6 @@ from chakram.units import format_time
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["LintWarningKind", "check_computation"]
 
 _LEAST_EQUAL = 16
 """So many computations of one rank do not all take the same time by chance."""

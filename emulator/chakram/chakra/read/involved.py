@@ -23,7 +23,6 @@ from chakram.trace.replication import members_of
 if TYPE_CHECKING:
     from chakram.chakra.et_messages import AttributeValue
 
-__all__ = ["GroupPart", "all_involved", "check_dimensions", "part_of_group"]
 
 _HINT = "e.g. a list of true and false, one for each dimension"
 

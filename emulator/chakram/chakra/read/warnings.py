@@ -12,8 +12,6 @@ from chakram.errors import TraceError
 if TYPE_CHECKING:
     from chakram.chakra.read.options import WarningKind
 
-__all__ = ["WarningLog"]
-
 
 class WarningLog:
     """What is odd in the file of one rank.

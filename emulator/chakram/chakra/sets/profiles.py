@@ -27,8 +27,6 @@ from chakram.chakra.sets.finding import (
 from chakram.chakra.sets.stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.errors import TraceError
 
-__all__ = ["Profiles"]
-
 _JSON: Final = (".json", ".json.gz")
 _STATED_RANK: Final = re.compile(
     rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*([0-9]{1,9})\b'

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
-__all__ = ["Distribution", "distribution"]
-
 CDF_POINTS = 512
 """Steps of a cumulative distribution that are kept; a plot shows no more."""
 

@@ -15,8 +15,6 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 
-__all__ = ["KernelClass", "kernel_class"]
-
 
 class KernelClass(StrEnum):
     """Kinds of computation, in the order of the table."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["SizeBin", "size_bins"]
-
 _EXACT_SIZES = 12
 """With more different sizes they are put together between powers of two."""
 

@@ -25,14 +25,6 @@ from chakram.trace.node import CPU_STREAM, NodeKind
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = [
-    "CommunicationRow",
-    "Dependencies",
-    "GroupSummary",
-    "RankSummary",
-    "TraceSummary",
-    "summarize",
-]
 
 POINT_TO_POINT = "p2p"
 """Sends and receives, in the counts of a rank's communication."""

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from chakram.collectives.splits import Splits
     from chakram.trace.graph import TraceGraph
 
-__all__ = [
-    "MATRIX_RANKS",
-    "PATH_MTU",
-    "LargestPairs",
-    "Traffic",
-    "Work",
-    "largest_pairs",
-    "measure_traffic",
-]
 
 PATH_MTU = 4096
 """Payload of a full packet, by which headers are counted: the default of runs."""

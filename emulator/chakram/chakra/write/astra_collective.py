@@ -35,8 +35,6 @@ from chakram.collectives.schedule import (
 )
 from chakram.errors import ScheduleError
 
-__all__ = ["ASTRA_KEYS", "TAG_LIMIT", "astra_collective"]
-
 ASTRA_KEYS: Final = {
     CollectiveOp.ALL_REDUCE: "all-reduce-implementation-custom",
     CollectiveOp.ALL_GATHER: "all-gather-implementation-custom",

@@ -54,7 +54,6 @@ from chakram.trace.node import CPU_STREAM
 if TYPE_CHECKING:
     from chakram.collectives.groups import ProcessGroup
 
-__all__ = ["ASTRA_ALGORITHMS", "AstraWorkload"]
 
 ASTRA_ALGORITHMS: Final = {
     "ring": "ring",

@@ -21,7 +21,6 @@ from chakram.trace.node import NodeKind
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["Elsewhere", "RecordsElsewhere"]
 
 _REFUSED = (
     CollectiveOp.BARRIER,

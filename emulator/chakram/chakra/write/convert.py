@@ -22,8 +22,6 @@ from chakram.chakra.write.compatibility import RecordsElsewhere
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.errors import UnsupportedTrace
 
-__all__ = ["Converted", "TraceForm", "convert_trace_set"]
-
 
 class TraceForm(StrEnum):
     """The forms that are written; the values end names of files."""

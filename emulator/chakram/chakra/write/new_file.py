@@ -12,8 +12,6 @@ from typing import IO
 
 from chakram.errors import RunDirectoryError
 
-__all__ = ["new_file", "refuse_existing"]
-
 
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to write where something is already.

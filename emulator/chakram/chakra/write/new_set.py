@@ -17,7 +17,6 @@ from chakram.errors import RunDirectoryError
 if TYPE_CHECKING:
     import gzip
 
-__all__ = ["GROUP_FILE", "NewSet", "new_trace_set"]
 
 GROUP_FILE: Final = "comm_group.json"
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chakram.collectives.groups import ProcessGroup
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["P2P_COLUMNS", "p2p_csv"]
 
 P2P_COLUMNS: Final = (
     "iteration",

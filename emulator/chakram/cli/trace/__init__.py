@@ -10,8 +10,6 @@ from chakram.cli.trace.lint import lint
 from chakram.cli.trace.show import show
 from chakram.cli.trace.synth import app as synth_app
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="trace",
     help="Look at Chakra traces; check, convert, cut, make them.",

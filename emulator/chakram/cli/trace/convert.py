@@ -23,7 +23,6 @@ from chakram.units import parse_size
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["app"]
 
 app = typer.Typer(
     name="convert", help="Write traces in other forms.", no_args_is_help=True

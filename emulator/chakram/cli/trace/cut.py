@@ -23,7 +23,6 @@ from chakram.errors import ConfigError
 if TYPE_CHECKING:
     from chakram.chakra.cut.cut_set import WrittenCut
 
-__all__ = ["cut"]
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _IDS = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})")

@@ -15,7 +15,6 @@ from chakram.errors import InputError
 if TYPE_CHECKING:
     from chakram.chakra.lint.report import Finding
 
-__all__ = ["lint"]
 
 _OF_A_RULE_SHOWN = 10
 """Different problems of one rule that are shown; no kind hides the others."""

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from chakram.chakra.read.options import ReadOptions
     from chakram.chakra.sets.trace_set import TraceSet
 
-__all__ = [
-    "BytesPerElement",
-    "Force",
-    "Reading",
-    "TracePath",
-    "reading_bar",
-    "warning_lines",
-    "with_reading",
-]
 
 _T = TypeVar("_T")
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.summary import TraceSummary
 
-__all__ = ["show"]
-
 
 @with_reading()
 def show(

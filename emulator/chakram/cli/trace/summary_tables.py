@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from chakram.chakra.summary.summary import TraceSummary
     from chakram.observe.report.blocks import Facts, Table
 
-__all__ = [
-    "HEAT_MAP_RANKS",
-    "heat_map",
-    "print_summary",
-]
 
 _ROWS_SHOWN = 24
 _PAIRS_SHOWN = 8

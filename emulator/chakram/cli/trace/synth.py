@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from chakram.synth.program import Synthesis
     from chakram.synth.settings import SynthTrace
 
-__all__ = ["app"]
 
 _METAVARS = (
     ("_flops", "SPEED"),

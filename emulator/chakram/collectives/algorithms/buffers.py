@@ -33,15 +33,6 @@ from chakram.collectives.schedule_check import (
 )
 from chakram.errors import ScheduleError
 
-__all__ = [
-    "PARTED",
-    "BufferProgram",
-    "Layout",
-    "carry_out",
-    "layout_of",
-]
-
-
 MAX_SLOTS = 1 << 22
 """Slots of all ranks together."""
 

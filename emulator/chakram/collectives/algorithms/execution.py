@@ -18,7 +18,6 @@ from chakram.collectives.algorithms.listed import ListedAlgorithm, ListedTransfe
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
 
-__all__ = ["MAX_ACTIONS", "SHOWN", "Action", "Execution", "Message"]
 
 MAX_ACTIONS = 1 << 17
 """Actions of one algorithm."""

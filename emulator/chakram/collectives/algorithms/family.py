@@ -21,18 +21,6 @@ from chakram.collectives.ops import CollectiveOp
 if TYPE_CHECKING:
     from chakram.collectives.schedule import Algorithm
 
-__all__ = [
-    "CHANNELS",
-    "CHUNKS",
-    "MAX_CHANNELS",
-    "MAX_CHUNKS",
-    "ORDER",
-    "Family",
-    "over_rings",
-    "plain",
-    "straight",
-    "whole",
-]
 
 MAX_CHANNELS = 32
 MAX_CHUNKS = 256

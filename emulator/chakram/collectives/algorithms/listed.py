@@ -20,17 +20,6 @@ from chakram.collectives.ops import CollectiveOp, buffer_bytes
 from chakram.collectives.schedule import Algorithm, Transfer, rank_schedule
 from chakram.collectives.schedule_check import build_schedule
 
-__all__ = [
-    "MAX_AFTER",
-    "MAX_LISTED",
-    "MAX_PARTS",
-    "ListedAlgorithm",
-    "ListedTransfer",
-    "check_listed",
-    "listed_from",
-    "runs_of",
-]
-
 MAX_LISTED = 1 << 17
 """Transfers of one listed algorithm."""
 

@@ -17,7 +17,6 @@ from chakram.settings.mistakes import tag_of
 if TYPE_CHECKING:
     from chakram.fabric.kinds.kind import FabricKind
 
-__all__ = ["KINDS", "Fabric"]
 
 _MODULES = (
     "namespaces",

@@ -49,7 +49,6 @@ from chakram.switch.ecmp import DrawnPaths, EcmpHash
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = ["KIND", "ExternalFabric"]
 
 _EXTERNAL = ("external",)
 

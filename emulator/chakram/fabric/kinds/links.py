@@ -18,8 +18,6 @@ from chakram.settings.quantities import (
     problem,
 )
 
-__all__ = ["DEFAULT_QUEUE_BYTES", "LinksSettings"]
-
 # Seven senders with windows of 128 KiB each, towards one port, fit without loss.
 DEFAULT_QUEUE_BYTES = 2 << 20
 """Queue of a port with a rate, where the experiment names none."""

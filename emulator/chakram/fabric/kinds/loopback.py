@@ -38,14 +38,6 @@ from chakram.units import format_rate
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = [
-    "KIND",
-    "LoopbackFabric",
-    "LoopbackPort",
-    "check_ports_free",
-    "loopback_ports",
-]
-
 
 class LoopbackFabric(LocalFabric):
     """Ports are addresses of this machine's loopback interface."""

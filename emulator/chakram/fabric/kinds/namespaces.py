@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
 
-__all__ = ["KIND", "NamespaceFabric"]
 
 _RUN = ("namespaces",)
 _LAB_LIMIT_BPS = 10 * 10**9

@@ -27,8 +27,6 @@ from chakram.fabric.topology_check import check_topology
 from chakram.settings.mistakes import Mistake
 from chakram.settings.quantities import Model, Name, Rate, Time, Whole
 
-__all__ = ["MAX_HOSTS", "Shape", "TopologySettings"]
-
 MAX_HOSTS = 16_384
 
 Names = Sequence[str] | None

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from chakram.fabric.kinds.links import LinksSettings
     from chakram.fabric.topology import Topology
 
-__all__ = ["SwitchesSettings", "with_given_queues"]
 
 _ETHERNET_BYTES = 14
 

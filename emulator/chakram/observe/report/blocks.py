@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 from chakram.observe.number_format import MISSING
 
-__all__ = ["Facts", "Link", "Table"]
-
 
 class Link(str):
     """A text that leads to a file or folder, *href*, from where the page lies."""

@@ -38,7 +38,6 @@ from chakram.units import about_size, format_rate, format_time
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = ["bmwg_page"]
 
 _TRIAL_NS, _WARMUP_NS, _ITERATIONS, _CV = 60 * 10**9, 10 * 10**9, 100, 0.05
 

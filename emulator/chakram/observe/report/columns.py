@@ -10,14 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "cdf_points",
-    "joined_spans",
-    "mixed_keys",
-    "percentiles",
-    "spread",
-    "under_way",
-]
 
 _TAIL = 100
 """Largest values that a distribution keeps each by itself."""

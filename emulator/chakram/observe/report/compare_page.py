@@ -28,7 +28,6 @@ from chakram.units import about_size, format_rate, format_time
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = ["MOST_RUNS", "compare_page"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_RUNS = len(_LETTERS)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-__all__ = ["dimension_words"]
-
 _TENSOR = "tensor parallelism: each rank has a part of every matrix of a layer"
 _CONTEXT = "context parallelism: each rank has a part of every sequence"
 _EXPERT = "expert parallelism: each rank has some of a layer's experts"

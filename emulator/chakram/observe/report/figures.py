@@ -12,8 +12,6 @@ from pathlib import Path
 
 from chakram.errors import EnvironmentProblem, RunDirectoryError
 
-__all__ = ["drawn_figures", "export_figures"]
-
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),

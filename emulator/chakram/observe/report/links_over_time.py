@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["LinksOverTime", "links_over_time"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinksOverTime:
     """Series of ports and traffic classes, each a row of ``TIME_BINS`` columns.

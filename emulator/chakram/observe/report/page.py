@@ -26,8 +26,6 @@ from chakram.observe.report.blocks import Facts, Table
 if TYPE_CHECKING:
     from bokeh.plotting import figure
 
-__all__ = ["Block", "Plot", "Section", "render_page"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:

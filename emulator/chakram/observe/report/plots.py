@@ -28,7 +28,6 @@ from chakram.units import about_size, format_rate, format_time
 if TYPE_CHECKING:
     from chakram.chakra.summary.distribution import Distribution
 
-__all__ = ["TICKS", "bars", "cdf", "counts", "matrix", "set_ticks"]
 
 MATRIX_CELLS: Final = 256
 """Rows and columns of a matrix that are drawn; of a larger one, blocks of cells."""

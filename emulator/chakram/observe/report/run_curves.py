@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from chakram.observe.report.run_data import Flows, RunData
     from chakram.observe.report.run_rows import ReportRow
 
-__all__ = [
-    "bandwidth",
-    "bandwidth_figure",
-    "bandwidth_lines",
-    "completion_times",
-    "fct_curves",
-    "fct_figure",
-]
 
 _SIZES_SHOWN = 64
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from chakram.results.causes import Why
     from chakram.results.run_records import CollectiveRecord
 
-__all__ = ["OBSERVED", "Flows", "NicTraffic", "Roofline", "RunData", "Shares"]
 
 OBSERVED = {
     "b": "counters of the device under test",

@@ -30,16 +30,6 @@ from chakram.units import about_size, format_rate, format_time
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-__all__ = [
-    "anomalies",
-    "comparability",
-    "notes_of",
-    "raw_files",
-    "run_document",
-    "run_page",
-    "title_of",
-]
-
 
 _SHADED = "Shaded red: faults of links; orange: until traffic had recovered."
 

@@ -32,19 +32,6 @@ from chakram.observe.report.plots import TICKS, set_ticks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "COLOURS",
-    "HALF",
-    "TOOLS",
-    "WHOLE",
-    "Curve",
-    "Spans",
-    "curves",
-    "heat_map",
-    "parts",
-    "shade",
-    "spans",
-]
 
 COLOURS: Final = Category10[10]
 TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chakram.observe.report.page import Block
     from chakram.observe.report.run_data import RunData
 
-__all__ = ["Advice", "source_port_advice", "source_port_blocks"]
 
 _MOST_PAIRS = 2048
 _EVEN = 1.05

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["link_table", "switch_blocks"]
-
 _PORTS_DRAWN, _LINKS_LISTED = 8, 24
 
 

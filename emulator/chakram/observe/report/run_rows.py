@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chakram.results.run_records import CollectiveRecord
     from chakram.results.summary import SummaryRow
 
-__all__ = ["BUSBW_PERCENTS", "ReportRow", "report_rows", "time_or_missing"]
 
 BUSBW_PERCENTS = (1, 50, 95, 99)
 """Of the bus bandwidths of single collectives; P01 is the slow end."""

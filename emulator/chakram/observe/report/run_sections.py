@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from chakram.observe.report.run_data import RunData
     from chakram.results.generator_health import GeneratorSummary
 
-__all__ = [
-    "HEADLINE",
-    "against_simulation",
-    "clocks_text",
-    "device",
-    "gantt",
-    "generator",
-    "headline",
-    "headline_rows",
-    "rank_times",
-    "top_collectives",
-]
 
 _ROWS_SHOWN = 64
 _RANKS_SHOWN = 64

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "SESSION_PERCENTS",
-    "congestion",
-    "nic_utilisation",
-    "predicted_link_bytes",
-    "sessions",
-    "slowest_flows",
-    "uplinks",
-]
-
 SESSION_PERCENTS = (1, 50, 99)
 _FLOWS_SHOWN = 20
 _LINKS_SHOWN = 12, 4

@@ -12,7 +12,6 @@ from chakram.units import format_time
 if TYPE_CHECKING:
     from chakram.observe.report.run_data import RunData
 
-__all__ = ["why_section"]
 
 _CAUSES_SHOWN, _PLACES_SHOWN = 10, 5
 

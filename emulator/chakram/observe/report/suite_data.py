@@ -16,8 +16,6 @@ from chakram.observe.sweep_tables import CellResult, cell_results
 from chakram.results.bandwidth import coefficient_of_variation
 from chakram.results.summary import SIMULATE
 
-__all__ = ["CASE", "SuiteData", "SuiteRun", "change_of", "spread_of"]
-
 CASE = "case"
 """The axis that cases of a suite are on."""
 

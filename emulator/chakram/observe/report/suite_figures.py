@@ -23,7 +23,6 @@ from chakram.units import about_size, format_rate, format_time
 if TYPE_CHECKING:
     from chakram.observe.sweep_tables import CellResult
 
-__all__ = ["bandwidth", "change_section", "heat_maps", "spread"]
 
 _LINES, _BW_FIGURES, _PANELS = 10, 6, 6
 """Lines in a figure, figures of bandwidths, and heat maps of a kind that are drawn."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from chakram.observe.sweep_tables import CellResult
     from chakram.results.comparison import Times
 
-__all__ = ["suite_page"]
 
 _ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN = 1000, 64, 20
 _NOISY = 0.05

@@ -21,8 +21,6 @@ from bokeh.plotting import figure
 from chakram.observe.report.plots import TICKS
 from chakram.observe.report.run_plots import COLOURS, HALF, TOOLS, WHOLE
 
-__all__ = ["CellValue", "Change", "changes", "grid", "spread_plot"]
-
 _SHORTEST_LABELS = 8
 """Characters of a label on the x axis that still fit beside one another."""
 

@@ -26,7 +26,6 @@ from chakram.units import about_size, format_rate, format_time
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = ["fabric_page", "topology_facts", "topology_plot"]
 
 HOSTS_DRAWN = 64
 """Of more hosts one stands for all of a switch."""

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from chakram.chakra.summary.summary import TraceSummary
     from chakram.chakra.summary.traffic import LargestPairs
 
-__all__ = ["trace_document"]
 
 _MATRIX_RANKS = 512
 """A larger matrix is left out: it would be most of the document."""

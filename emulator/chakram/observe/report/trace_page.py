@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chakram.chakra.summary.summary import CommunicationRow, TraceSummary
     from chakram.observe.report.blocks import Table
 
-__all__ = ["trace_page"]
 
 _PAIRS_SHOWN = 20
 

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.distribution import Distribution
 
-__all__ = [
-    "communication_table",
-    "distributions_table",
-    "groups_table",
-    "operations_table",
-    "trace_facts",
-]
 
 _SLOTS_SHOWN = 8
 

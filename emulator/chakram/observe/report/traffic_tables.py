@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from chakram.chakra.summary.sizes import SizeBin
     from chakram.chakra.summary.summary import TraceSummary
 
-__all__ = ["group_names_text", "pairs_table", "sizes_table"]
 
 _BAR = 12
 """Characters of the longest bar."""

@@ -51,16 +51,6 @@ if TYPE_CHECKING:
     from chakram.collectives.schedule import Algorithm, Transfer
     from chakram.predict.levels.network import LevelLink
 
-__all__ = [
-    "ASTRA_SIM_AWARE",
-    "ASTRA_SIM_NS3",
-    "ASTRA_SIM_UNAWARE",
-    "ENDPOINT_DELAY_NS",
-    "LOCAL_MEMORY_BYTES_PER_S",
-    "AstraSimDivision",
-    "AstraSimTimes",
-    "Division",
-]
 
 ASTRA_SIM_AWARE = "astra-sim-aware"
 ASTRA_SIM_UNAWARE = "astra-sim-unaware"

@@ -17,13 +17,6 @@ from chakram.errors import FabricError
 if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
 
-__all__ = [
-    "Attachment",
-    "LevelLink",
-    "LevelNetwork",
-    "network_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelLink:

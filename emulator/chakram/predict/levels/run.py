@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from chakram.predict.levels.cost_models import Division
     from chakram.predict.levels.messages import MessageLevel
 
-__all__ = ["LevelResult", "LevelRun", "LocalPlace"]
 
 _NAMED_WAITS = 3
 _FLOWS_AT_ONCE = 100_000

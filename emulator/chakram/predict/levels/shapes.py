@@ -27,16 +27,6 @@ from chakram.collectives.uneven import (
     uneven_share,
 )
 
-__all__ = [
-    "MessageColumns",
-    "ReducedBytes",
-    "collective_columns",
-    "message_columns",
-    "turns_by",
-    "uneven_columns",
-    "whole_message",
-]
-
 
 @dataclass(slots=True, kw_only=True)
 class MessageColumns:

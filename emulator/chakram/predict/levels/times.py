@@ -17,8 +17,6 @@ from chakram.plan.wire_cost import (
 if TYPE_CHECKING:
     from chakram.predict.levels.network import LevelLink
 
-__all__ = ["LevelTimes", "WireTimes"]
-
 
 class LevelTimes(ABC):
     """The times of one cost model, in whole nanoseconds.

@@ -24,7 +24,6 @@ from chakram.results.records import RecordRows, ShareRow
 if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan, RunSettings
 
-__all__ = ["RankWalk"]
 
 _ENDLESS = 1 << 62
 

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.program.operations import RankProgram
 
-__all__ = [
-    "BURSTS_TARGET",
-    "Traffic",
-    "burst_packets_for",
-    "longest_path",
-    "plan_traffic",
-    "program_traffic",
-    "schedule_traffic",
-]
 
 BURSTS_TARGET = 2_000_000
 """Bursts that a simulation is allowed without becoming coarser: some ten seconds."""

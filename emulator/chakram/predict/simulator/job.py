@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan
     from chakram.switch.faults import LinkFault
 
-__all__ = ["SimulationResult", "simulate_plan"]
 
 _NAMED_WAITS = 3
 _NO_LIMIT = 1 << 16

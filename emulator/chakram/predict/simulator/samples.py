@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from chakram.switch.model import SwitchModel
     from chakram.switch.port import Port
 
-__all__ = ["FabricSampler", "LinkSampler"]
 
 _OF_CLASS = len(LINK_SAMPLE_FIELDS) - 2
 _WEIGHT = 4

@@ -18,16 +18,6 @@ from typing import Any, NamedTuple
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
 
-__all__ = [
-    "COLLECTIVE_NODE",
-    "AstraSimLog",
-    "FinishTime",
-    "NodeTime",
-    "RankFinish",
-    "read_finish_times",
-    "read_log",
-]
-
 COLLECTIVE_NODE = 7
 """Type of a node that is a collective."""
 

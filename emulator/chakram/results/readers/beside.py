@@ -12,8 +12,6 @@ from chakram.results.readers.ns3 import read_flow_times
 if TYPE_CHECKING:
     from chakram.results.run_records import CollectiveRecord, RankRecord
 
-__all__ = ["Beside", "Flow", "beside_flows", "beside_log", "looks_like_flows"]
-
 
 class Flow(NamedTuple):
     """A message of a run, between nodes as the other simulator counts them."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from chakram.errors import ResultsError
 
-__all__ = ["lines_of", "number"]
-
 _LONGEST_LINE = 1 << 16
 _DECIMAL = re.compile(r"[0-9]{1,19}")
 _LARGEST = (1 << 63) - 1

@@ -17,8 +17,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
 
-__all__ = ["TESTS", "NcclRow", "NcclTest", "read_nccl_json", "read_nccl_text"]
-
 TESTS = {
     "all_reduce": CollectiveOp.ALL_REDUCE,
     "all_gather": CollectiveOp.ALL_GATHER,

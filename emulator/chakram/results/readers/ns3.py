@@ -22,22 +22,6 @@ from typing import NamedTuple
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
 
-__all__ = [
-    "FIRST_PORT",
-    "LEAST_QUEUE_BYTES",
-    "PORT",
-    "PORTS",
-    "FlowTime",
-    "PauseEvent",
-    "QueueLength",
-    "flow_times_text",
-    "pauses_text",
-    "queue_lengths_text",
-    "read_flow_times",
-    "read_pauses",
-    "read_queue_lengths",
-]
-
 FIRST_PORT = 10_000
 """Source port of the first message of a pair; the next has the next one."""
 

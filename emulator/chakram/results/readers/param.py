@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.errors import ResultsError
 
-__all__ = ["Replayed", "read_replayed"]
-
 _OPS = {
     "allreduce": CollectiveOp.ALL_REDUCE,
     "allgather": CollectiveOp.ALL_GATHER,

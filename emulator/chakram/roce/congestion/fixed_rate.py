@@ -5,8 +5,6 @@ from __future__ import annotations
 from chakram.roce.congestion.base import CongestionControl
 from chakram.roce.congestion.parameters import rate
 
-__all__ = ["CONTROL", "FixedRate"]
-
 
 class FixedRate(CongestionControl):
     """Paces a queue pair at a constant rate, whatever the network says."""

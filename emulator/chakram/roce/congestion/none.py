@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from chakram.roce.congestion.base import CongestionControl
 
-__all__ = ["CONTROL"]
-
 CONTROL = CongestionControl

@@ -14,23 +14,6 @@ from enum import Enum
 
 from chakram.plan.notification_scopes import SCOPES
 
-__all__ = [
-    "CNP_PARAMETERS",
-    "LINE_RATE",
-    "LONGEST_NS",
-    "SHARE_UNIT",
-    "Kind",
-    "Parameter",
-    "check_arguments",
-    "choice",
-    "count",
-    "flag",
-    "rate",
-    "share",
-    "size",
-    "time",
-]
-
 SHARE_UNIT = 1 << 20
 """Shares (g, alpha, cuts) are given as integers in parts of this."""
 

@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from chakram.chakra.read.groups import InitialGroup
     from chakram.collectives.splits import Splits
 
-__all__ = [
-    "RankOperations",
-    "UnnamedOperation",
-    "infer_groups",
-    "operations_in_groups",
-]
 
 _THREADS_OF_A_GROUP = 2
 _MIRROR = {"send": "recv", "recv": "send"}

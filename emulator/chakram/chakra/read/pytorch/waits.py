@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.groups import Transfer
     from chakram.chakra.read.pytorch.kineto import Profile, Span
 
-__all__ = ["waits_shown"]
 
 _STILL: Final = 10
 """A host that waits does nothing for so many times as long as it mostly does between

@@ -26,8 +26,6 @@ from fractions import Fraction
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.roce.congestion.profiles.vendors import VendorName, Vendors
 
-__all__ = ["DCQCN_VENDORS"]
-
 _MEGABIT = 10**6
 _US = 1_000
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["Profiles", "VendorName", "VendorNumber", "Vendors"]
-
 VendorNumber = int | float | str
 """As tools show it: 300, 0.00390625, or ``50Mb/s``."""
 
