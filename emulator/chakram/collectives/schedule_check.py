@@ -89,7 +89,10 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
     unfit = algorithm.unfit(nranks)
     if unfit is not None:
         return [unfit]
-    problems = _check_chunks(algorithm, nranks) + _check_ends(algorithm, nranks, root)
+    problems = [
+        *_check_chunks(algorithm, nranks),
+        *_check_ends(algorithm, nranks, root),
+    ]
     if problems:
         return problems  # executing it would only repeat them
     problems += _check_numbers(algorithm, nranks, root)
@@ -116,8 +119,7 @@ def parts_of(op: CollectiveOp, nranks: int) -> int:
     return nranks if op in _BY_POSITION else 1
 
 
-def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
-    problems: list[str] = []
+def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> Iterator[str]:
     sent: Counter[Transfer] = Counter()
     expected: Counter[Transfer] = Counter()
     nchunks = algorithm.nchunks(nranks)
@@ -126,44 +128,43 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
         receives = list(algorithm.receives(position, nranks=nranks, root=root))
         sent.update(sends)
         expected.update(receives)
-        problems += [
+        yield from [
             f"position {position} yields another's transfer {_text(transfer)}"
             for transfers, end in ((sends, "src"), (receives, "dst"))
             for transfer in transfers
             if getattr(transfer, end) != position
         ]
-        problems += [
+        yield from [
             f"position {position}: step {later.step} follows step {earlier.step}"
             for transfers in (sends, receives)
             for earlier, later in pairwise(transfers)
             if later.step < earlier.step
         ]
-        problems += [
+        yield from [
             f"{_text(transfer)}: outside of {nranks} positions and {nchunks} chunks"
             for transfer in sends
             if not 0 <= transfer.dst < nranks
             or not all(0 <= chunk < nchunks for chunk in transfer.chunks)
         ]
-        problems += [
+        yield from [
             f"{_text(transfer)}: a position sends to itself"
             for transfer in sends
             if transfer.src == transfer.dst
         ]
-        problems += [
+        yield from [
             f"{_text(transfer)}: carries a chunk twice"
             for transfer in sends
             if len(set(transfer.chunks)) <= len(transfer.further)
         ]
-        problems += _check_peers(algorithm, sends, position, nranks, root)
-    problems += [
+        yield from _check_peers(algorithm, sends, position, nranks, root)
+    yield from [
         f"{_text(transfer)}: sent, but position {transfer.dst} does not expect it"
         for transfer in sent - expected
     ]
-    problems += [
+    yield from [
         f"{_text(transfer)}: expected, but position {transfer.src} does not send it"
         for transfer in expected - sent
     ]
-    return problems
 
 
 def _check_peers(
@@ -293,9 +294,8 @@ def promised(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
 
 def _execute(
     schedule: Schedule, contents: _Contents, step: int, transfers: list[Transfer]
-) -> list[str]:
+) -> Iterator[str]:
     """Carry out one step; all of it sees what there was before the step."""
-    problems: list[str] = []
     leaving: set[tuple[int, int]] = set()
     loads: list[tuple[Transfer, int, frozenset[int]]] = []
     for transfer in transfers:
@@ -303,23 +303,20 @@ def _execute(
             leaving.add((transfer.src, chunk))
             load = contents[transfer.src].get(chunk)
             if load is None:
-                problems.append(
-                    f"{_text(transfer, chunk)}: its source does not have it"
-                )
+                yield f"{_text(transfer, chunk)}: its source does not have it"
             else:
                 loads.append((transfer, chunk, load))
     for transfer, chunk, load in loads:
         where = _text(transfer, chunk)
         present = contents[transfer.dst].get(chunk, frozenset())
         if schedule.op in _SUMS and transfer.reduce and load & present:
-            problems.append(f"{where}: counts {sorted(load & present)} twice")
+            yield f"{where}: counts {sorted(load & present)} twice"
         if not transfer.reduce and present - load:
-            problems.append(f"{where}: loses {sorted(present - load)}")
+            yield f"{where}: loses {sorted(present - load)}"
         # What is added waits in a buffer of its own until the step's sends have left.
         if not transfer.reduce and (transfer.dst, chunk) in leaving:
-            problems.append(f"{where}: its destination sends that chunk in step {step}")
+            yield f"{where}: its destination sends that chunk in step {step}"
         contents[transfer.dst][chunk] = load | present if transfer.reduce else load
-    return problems
 
 
 def _check_after(schedule: Schedule, contents: _Contents) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 def check_topology(topology: Topology) -> list[str]:
     """Return what is wrong with *topology*, one sentence each; empty when sound."""
-    problems = _check_names(topology)
+    problems = list(_check_names(topology))
     nodes = frozenset((*topology.hosts, *topology.switches))
     hosts = frozenset(topology.hosts)
     degree = dict.fromkeys(topology.hosts, 0)
@@ -38,10 +39,9 @@ def check_topology(topology: Topology) -> list[str]:
     return problems or _check_connected(topology)
 
 
-def _check_names(topology: Topology) -> list[str]:
-    problems: list[str] = []
+def _check_names(topology: Topology) -> Iterator[str]:
     if not topology.hosts:
-        problems.append("there is no host")
+        yield "there is no host"
     seen: set[str] = set()
     for kind, names in (
         ("host", topology.hosts),
@@ -52,14 +52,13 @@ def _check_names(topology: Topology) -> list[str]:
             seen = set()  # a link may be called like a node
         for name in names:
             if name in seen:
-                problems.append(f"{kind} {name}: the name is used twice")
+                yield f"{kind} {name}: the name is used twice"
             seen.add(name)
             if not _NODE.match(name):
-                problems.append(
+                yield (
                     f"{kind} {name!r}: a name has 1 to 64 letters, digits, '_', '.'"
                     " or '-' and begins with a letter or digit"
                 )
-    return problems
 
 
 def check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list[str]:

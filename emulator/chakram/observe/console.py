@@ -9,7 +9,7 @@ how many bytes it moves and not of what.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
@@ -247,17 +247,16 @@ def _verification(found: Verification) -> list[str]:
     return lines
 
 
-def _footer(summary: Summary, width: int | None) -> list[str]:
+def _footer(summary: Summary, width: int | None) -> Iterator[str]:
     facts = summary.facts
     average = _gigabytes(summary.average_busbw)
-    lines = []
     if summary.generator_bound:
-        lines.append(
+        yield (
             f"#{GENERATOR_BOUND_MARK} generator-bound: {summary.generator_bound} of "
             f"{summary.verdicts} collectives; waits are at most "
             f"{100 * summary.generator_wait_share:.1f} % of the time of a row"
         )
-    lines += [
+    yield from [
         *_verification(facts.verification),
         f"# Avg bus bandwidth    : {average}",
         "#",
@@ -265,46 +264,44 @@ def _footer(summary: Summary, width: int | None) -> list[str]:
     several = len(summary.iterations) > 1
     for iteration in summary.iterations:
         job = f" of {iteration.job}" if several else ""
-        lines.append(
+        yield (
             f"# Iteration{job}: mean {time_text(iteration.mean_ns)} us, "
             f"p50 {time_text(iteration.p50_ns)}, p99 {time_text(iteration.p99_ns)}, "
             f"max {time_text(iteration.max_ns)}, cv {percent_text(iteration.cv)} %"
         )
     for slip in summary.slips:
         job = f" of {slip.job}" if several else ""
-        lines.append(
+        yield (
             f"# Schedule slip{job}: {slip.late} of {slip.collectives} collectives "
             f"started later than recorded, p50 {time_text(slip.p50_ns)} us, "
             f"p99 {time_text(slip.p99_ns)}, max {time_text(slip.max_ns)}"
         )
     if summary.messages is not None:
-        lines += message_lines(summary.messages, width=width)
-    lines += _exposed(summary.ranks, width)
-    lines.append(
+        yield from message_lines(summary.messages, width=width)
+    yield from _exposed(summary.ranks, width)
+    yield (
         f"# Packets: {summary.packets} sent, "
         f"{summary.retransmitted} sent again ({_share(summary.retransmitted, summary)}"
         f" %), {summary.marked} marked for congestion "
         f"({_share(summary.marked, summary)} %)"
     )
     if summary.traffic is not None:
-        lines += _sent_again(summary.traffic)
-    lines += _links(summary)
+        yield from _sent_again(summary.traffic)
+    yield from _links(summary)
     if summary.verdicts and not summary.generator_bound:
-        lines.append(
+        yield (
             f"# Generator: kept up with all {summary.verdicts} collectives "
             "(waits of at most 5 % of their time)"
         )
     if summary.generator is not None:
-        lines += _generator(summary.generator)
+        yield from _generator(summary.generator)
     if facts.directory:
-        lines.append(f"# Run directory: {facts.directory}")
-    lines.append(f"# Run {facts.status}.")
-    return lines
+        yield f"# Run directory: {facts.directory}"
+    yield f"# Run {facts.status}."
 
 
-def _sent_again(traffic: Traffic) -> list[str]:
+def _sent_again(traffic: Traffic) -> Iterator[str]:
     """Return why packets were sent again, as far as there are reasons."""
-    lines = []
     if traffic.retransmitted:
         reasons = [
             f"{traffic.for_nak} after {_counted(traffic.naks, 'NAK')} "
@@ -312,13 +309,12 @@ def _sent_again(traffic: Traffic) -> list[str]:
             f"{traffic.for_timeout} after {_counted(traffic.timeouts, 'timeout')}",
             f"{traffic.for_rnr} after RNR NAKs",
         ]
-        lines.append(f"# Sent again: {', '.join(reasons)}")
+        yield f"# Sent again: {', '.join(reasons)}"
     if traffic.corrupted:
-        lines.append(
+        yield (
             f"# Corrupted: {_counted(traffic.corrupted, 'packet')} dropped on arrival "
             "because of a wrong ICRC"
         )
-    return lines
 
 
 def _counted(count: int, noun: str) -> str:
@@ -388,12 +384,11 @@ def _exposed(ranks: Sequence[RankSummary], width: int | None) -> list[str]:
     ]
 
 
-def _links(summary: Summary) -> list[str]:
+def _links(summary: Summary) -> Iterator[str]:
     uplinks = [link for link in summary.links if link.kind == "uplink"]
-    lines = []
     if uplinks and summary.uplinks is not None:
         balance = summary.uplinks
-        lines.append(
+        yield (
             f"# Uplinks: {balance.links} directions, "
             f"max/mean {balance.max_over_mean:.3f}, Jain {balance.jain:.4f}"
         )
@@ -402,23 +397,22 @@ def _links(summary: Summary) -> list[str]:
         width = max(len(link.link) for link in listed)
         for link in listed:
             dropped = f"  {link.drops} drops" if link.drops else ""
-            lines.append(
+            yield (
                 f"#   {link.link:<{width}} {link.direction:<4} "
                 f"{link.bytes / 1e6:>12.3f} MB{dropped}"
             )
         if len(busiest) > LINKS_LISTED:
-            lines.append(f"#   and {len(busiest) - LINKS_LISTED} with fewer bytes")
+            yield f"#   and {len(busiest) - LINKS_LISTED} with fewer bytes"
     drops = sum(link.drops or 0 for link in summary.links)
     if drops:
-        lines.append(f"# Drops: {drops} in the queues of links")
+        yield f"# Drops: {drops} in the queues of links"
     pauses = sum(link.pauses or 0 for link in summary.links)
     if pauses:
         paused_ns = sum(link.paused_ns or 0 for link in summary.links)
-        lines.append(
+        yield (
             f"# Pauses: {pauses} frames, directions of links rested for "
             f"{time_text(paused_ns)} us in all"
         )
-    return lines
 
 
 def _share(count: int, summary: Summary) -> str:

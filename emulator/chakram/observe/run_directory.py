@@ -359,27 +359,23 @@ class RunDirectory:
         columns = messages or MessageColumns()
         with _explained(self.path):
             columns.prepare(self.path)
-            for name, table in self._tables.items():
-                if name == "collectives":
-                    table.merge(lambda part: _with_references(part, references))
-                elif name == "flows":
-                    table.merge(
-                        lambda part: columns.append_to(with_bounds(part, flow_bound))
-                    )
-                elif name == "links":
-                    table.append(records_table(links, LINKS))
-                    table.merge()
-                elif name == "faults":
-                    found = faults_table(
-                        self.path,
-                        links=links,
-                        host_of=self._host_of,
-                        link_faults=changes.get("link_faults", ()),
-                        packet_faults=changes.get("packet_faults", ()),
-                    )
-                    table.append(found)
-                    table.merge()
-                else:
+            tables = self._tables
+            tables["flows"].merge(
+                lambda part: columns.append_to(with_bounds(part, flow_bound))
+            )
+            tables["collectives"].merge(lambda part: _with_references(part, references))
+            tables["links"].append(records_table(links, LINKS))
+            tables["faults"].append(
+                faults_table(
+                    self.path,
+                    links=links,
+                    host_of=self._host_of,
+                    link_faults=changes.get("link_faults", ()),
+                    packet_faults=changes.get("packet_faults", ()),
+                )
+            )
+            for name, table in tables.items():
+                if name not in ("flows", "collectives"):
                     table.merge()
         self.update(
             status=status,

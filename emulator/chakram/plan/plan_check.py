@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from chakram.addresses import socket_text
@@ -15,100 +15,93 @@ if TYPE_CHECKING:
 def check_plan(plan: Plan) -> list[str]:
     """Return what is wrong with a plan, one sentence each; empty when sound."""
     ports = {port.number: port for port in plan.ports()}
-    problems = _check_ports(plan, ports)
-    problems += _check_ranks(plan, ports)
-    problems += _check_queue_pairs(plan, ports)
-    return problems
+    return [
+        *_check_ports(plan, ports),
+        *_check_ranks(plan, ports),
+        *_check_queue_pairs(plan, ports),
+    ]
 
 
-def _check_ports(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
-    problems: list[str] = []
+def _check_ports(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
     if len(ports) < len(plan.ports()):
-        problems.append("two ports have the same number")
+        yield "two ports have the same number"
     first: dict[tuple[str, int], int] = {}
     for port in plan.ports():
         place = port.address, port.udp_port
         other = first.setdefault(place, port.number)
         if other != port.number:
-            problems.append(
+            yield (
                 f"port {port.number}: has the address {socket_text(*place)} of port "
                 f"{other}"
             )
     addresses = {port.address for port in ports.values()}
     for agent in plan.agents:
-        problems += [
+        yield from (
             f"agent {agent.agent}: port {port.number} belongs to {port.agent}"
             for port in agent.ports
             if port.agent != agent.agent
-        ]
+        )
         if set(agent.peers) != addresses:
-            problems.append(f"agent {agent.agent}: its peers are not the plan's ports")
-    return problems
+            yield f"agent {agent.agent}: its peers are not the plan's ports"
 
 
-def _check_ranks(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
-    problems: list[str] = []
+def _check_ranks(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
     seen: set[tuple[str, int]] = set()
     for number, rank in enumerate(plan.ranks()):
         where = f"job {rank.program.job} rank {rank.program.rank}"
         key = (rank.program.job, rank.program.rank)
         if key in seen:
-            problems.append(f"{where}: stands in two places")
+            yield f"{where}: stands in two places"
         seen.add(key)
         if rank.number != number:
-            problems.append(f"{where}: is number {rank.number}, not {number}")
+            yield f"{where}: is number {rank.number}, not {number}"
     numbers = {
         (rank.program.job, rank.program.rank): rank.number for rank in plan.ranks()
     }
     for agent in plan.agents:
         if agent.numbers() != numbers:
-            problems.append(f"agent {agent.agent}: its rank numbers are not the plan's")
+            yield f"agent {agent.agent}: its rank numbers are not the plan's"
         for rank in agent.ranks:
             where = f"job {rank.program.job} rank {rank.program.rank}"
             port = ports.get(rank.port)
             if port is None or port.agent != agent.agent:
-                problems.append(f"{where}: agent {agent.agent} has no port {rank.port}")
+                yield f"{where}: agent {agent.agent} has no port {rank.port}"
             if not 0 <= rank.shard < agent.shards:
-                problems.append(f"{where}: there is no shard {rank.shard}")
-    return problems
+                yield f"{where}: there is no shard {rank.shard}"
 
 
-def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
-    problems: list[str] = []
+def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:
     ends: dict[tuple[int, int], tuple[RankPlan, QueuePairPlan]] = {}
     for rank in plan.ranks():
         for end in rank.queue_pairs:
             where = _where(rank, end)
             if (rank.port, end.qpn) in ends:
-                problems.append(f"{where}: its number is used twice on its port")
+                yield f"{where}: its number is used twice on its port"
             ends[rank.port, end.qpn] = (rank, end)
             if end.qpn % MAX_SHARDS != rank.shard:
-                problems.append(f"{where}: does not name shard {rank.shard}")
+                yield f"{where}: does not name shard {rank.shard}"
     shard_of_flow: dict[tuple[int, int, int], int] = {}
     for rank, end in ends.values():
         where = _where(rank, end)
         remote = ports.get(end.remote_port)
         place = (end.remote_address, end.remote_udp_port)
         if remote is None or (remote.address, remote.udp_port) != place:
-            problems.append(
-                f"{where}: port {end.remote_port} is not at {socket_text(*place)}"
-            )
+            yield (f"{where}: port {end.remote_port} is not at {socket_text(*place)}")
             continue
         other_rank, other = ends.get((end.remote_port, end.remote_qpn), (None, None))
         if other_rank is None or other is None:
-            problems.append(f"{where}: has no other end")
+            yield f"{where}: has no other end"
         elif _seen_from(other_rank, other) != _seen_from_there(rank, end):
-            problems.append(f"{where}: its other end does not agree")
+            yield f"{where}: its other end does not agree"
         else:
             # What arrives joined goes to one shard.
             flow = (rank.port, end.source_port, end.remote_port)
             shard = shard_of_flow.setdefault(flow, other_rank.shard)
             if shard != other_rank.shard and rank.port != end.remote_port:
-                problems.append(
+                yield (
                     f"{where}: its source port {end.source_port} leads to shards "
                     f"{shard} and {other_rank.shard} of port {end.remote_port}"
                 )
-    return problems
 
 
 def _where(rank: RankPlan, end: QueuePairPlan) -> str:

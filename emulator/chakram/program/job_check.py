@@ -10,7 +10,7 @@ run can make these programs wait for ever.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -65,25 +65,23 @@ def check_job(programs: Sequence[RankProgram]) -> list[str]:
     return _check_end(programs, members, sends, receives)
 
 
-def _check_groups(programs: Sequence[RankProgram]) -> list[str]:
-    problems: list[str] = []
+def _check_groups(programs: Sequence[RankProgram]) -> Iterator[str]:
     seen: dict[str, tuple[int, ...]] = {}
     present = {program.rank for program in programs}
     for program in programs:
         for group in program.groups:
             if group.name not in seen:
                 seen[group.name] = group.ranks
-                problems += [
+                yield from [
                     f"process group {group.name!r}: rank {rank} has no program"
                     for rank in group.ranks
                     if rank not in present
                 ]
             elif group.ranks is not seen[group.name] != group.ranks:
-                problems.append(
+                yield (
                     f"rank {program.rank}: process group {group.name!r} has other "
                     "ranks than elsewhere"
                 )
-    return problems
 
 
 def _check_collectives(name: str, members: Sequence[_Member]) -> Iterable[str]:

@@ -10,7 +10,7 @@ Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chakram.errors import ConfigError
@@ -308,13 +308,11 @@ class _Reader:
             poll_ns=poll * _MS_NS,
         )
 
-    def _queue_rows(self, port: str) -> list[tuple[int, Mapping[str, Any], str]]:
-        found: list[tuple[int, Mapping[str, Any], str]] = []
+    def _queue_rows(self, port: str) -> Iterator[tuple[int, Mapping[str, Any], str]]:
         for name, row, at in self._rows("QUEUE"):
             ports, _, classes = name.partition("|")
             if port in ports.split(","):
-                found += [(klass, row, at) for klass in self._range(classes, at)]
-        return found
+                yield from [(klass, row, at) for klass in self._range(classes, at)]
 
     def _qos(self, port: str) -> tuple[Mapping[str, Any], str]:
         rows = _table(self._tables, "PORT_QOS_MAP", self._where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,26 +145,24 @@ class _Notes:
         return lines
 
 
-def _notes_of_set(cut: Cut, traces: TraceSet, options: CutOptions) -> list[str]:
-    lines = []
+def _notes_of_set(cut: Cut, traces: TraceSet, options: CutOptions) -> Iterator[str]:
     if len(cut.ranks) < traces.nranks:
-        lines.append(
+        yield (
             f"kept ranks {ranks_text(cut.ranks)} of {traces.nranks}; process groups "
             "have these ranks only, and collectives the sizes that they had"
         )
     if list(cut.numbers.values()) != list(range(len(cut.numbers))):
-        lines.append(
+        yield (
             "ranks keep their numbers and have gaps: chakram replays sets from rank 0 "
             "without gaps only"
         )
     elif any(old != new for old, new in cut.numbers.items()):
-        lines.append("ranks are numbered anew, from 0")
+        yield "ranks are numbered anew, from 0"
     gone = len(traces.groups) - len(cut.groups)
     if gone:
-        lines.append(f"{gone} process groups without ranks left were dropped")
+        yield f"{gone} process groups without ranks left were dropped"
     if cut.renamed:
-        lines.append(f"{len(cut.renamed)} process groups have numbers instead of names")
-    return lines
+        yield f"{len(cut.renamed)} process groups have numbers instead of names"
 
 
 def _left(part: CutRank) -> RankLeft:

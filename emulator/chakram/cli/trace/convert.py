@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -181,10 +181,9 @@ def _convert(
     print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
 
 
-def _algorithms(pairs: Sequence[str]) -> list[tuple[CollectiveOp, str]]:
+def _algorithms(pairs: Sequence[str]) -> Iterator[tuple[CollectiveOp, str]]:
     from chakram.collectives.algorithms import algorithm
 
-    chosen = []
     for pair in pairs:
         op, equals, name = pair.partition("=")
         if not equals or not name:
@@ -193,8 +192,7 @@ def _algorithms(pairs: Sequence[str]) -> list[tuple[CollectiveOp, str]]:
             )
         collective = _collective(op, where=f"--algorithm {pair}")
         algorithm(collective, name)
-        chosen.append((collective, name))
-    return chosen
+        yield (collective, name)
 
 
 def _collective(text: str, *, where: str) -> CollectiveOp:

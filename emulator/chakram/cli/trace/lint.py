@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,19 +81,17 @@ def _same_oddity(finding: Finding) -> Hashable:
     return finding.rule, finding.severity, place
 
 
-def _problem_lines(problems: list[Finding]) -> list[str]:
+def _problem_lines(problems: list[Finding]) -> Iterator[str]:
     """Return a line for all problems that are alike, so many of each rule."""
     by_rule: dict[str, list[Finding]] = {}
     for each in problems:
         by_rule.setdefault(each.rule, []).append(each)
-    lines: list[str] = []
     for rule, broken in by_rule.items():
         merged = _merged(broken, _same_fault)
-        lines += merged[:_OF_A_RULE_SHOWN]
+        yield from merged[:_OF_A_RULE_SHOWN]
         if len(merged) > _OF_A_RULE_SHOWN:
             more = len(merged) - _OF_A_RULE_SHOWN
-            lines.append(f"problem: and {more} more like them (--json) [{rule}]")
-    return lines
+            yield f"problem: and {more} more like them (--json) [{rule}]"
 
 
 def _same_fault(finding: Finding) -> Hashable:

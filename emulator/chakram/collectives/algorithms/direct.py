@@ -32,6 +32,12 @@ class _Direct(BothWays):
     name: ClassVar[str] = "direct"
     adds: ClassVar[bool] = False
     """Whether the receiver adds what comes."""
+    turns: ClassVar[int | None] = 1
+    """By how many chunks schedules of neighbours differ."""
+
+    def turns_by(self, nranks: int) -> int | None:
+        """Return one chunk where all do the same."""
+        return self.turns
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return (channel, position) of all whom *position* sends to."""
@@ -62,10 +68,6 @@ class DirectAllToAll(_Direct, OnePartPerPair):
 
     op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
-    def turns_by(self, nranks: int) -> int | None:
-        """Return one chunk."""
-        return 1
-
     def _chunk(self, src: int, dst: int, nranks: int) -> int:
         return src * nranks + dst
 
@@ -77,10 +79,6 @@ class DirectReduceScatter(_Direct, OnePartPerRank):
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
     adds: ClassVar[bool] = True
 
-    def turns_by(self, nranks: int) -> int | None:
-        """Return one chunk."""
-        return 1
-
     def _chunk(self, src: int, dst: int, nranks: int) -> int:
         return dst
 
@@ -91,20 +89,12 @@ class DirectAllGather(_Direct, OnePartPerRank):
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
-    def turns_by(self, nranks: int) -> int | None:
-        """Return one chunk."""
-        return 1
-
 
 @dataclass(frozen=True, slots=True)
 class DirectAllReduce(_Direct, OnePartPerRank):
     """A reduce_scatter, then an all_gather: every part is summed up by its position."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
-
-    def turns_by(self, nranks: int) -> int | None:
-        """Return one chunk."""
-        return 1
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool
@@ -121,6 +111,7 @@ class _Rooted(_Direct, OnePartPerRank):
     __slots__ = ()
 
     from_root: ClassVar[bool] = False
+    turns: ClassVar[int | None] = None
 
     def _partners(
         self, position: int, nranks: int, root: int, *, sending: bool
@@ -155,6 +146,7 @@ class DirectSendReceive(_Direct, OneBufferPerRank):
     """Every position sends its buffer to the next one, as nccl-tests' sendrecv."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.SEND_RECV
+    turns: ClassVar[int | None] = None
 
     def _partners(
         self, position: int, nranks: int, root: int, *, sending: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -373,77 +373,63 @@ class ExternalFabric(FabricKind):
 KIND = ExternalFabric
 
 
-def _check_hosts(fabric: ExternalFabric) -> list[Mistake]:
-    mistakes: list[Mistake] = []
+def _check_hosts(fabric: ExternalFabric) -> Iterator[Mistake]:
     for key in ("name", "agent"):
         values = [getattr(host, key) for host in fabric.hosts]
         for index, value in enumerate(values):
             if value in values[:index]:
-                mistakes.append(
-                    Mistake(
-                        location=("fabric", "hosts", index, key),
-                        found=f"host {values.index(value)} has {value!r} as well",
-                        hint=f"give every host {key} of its own"
-                        if key == "name"
-                        else "list all ports of an agent under one host",
-                    )
+                yield Mistake(
+                    location=("fabric", "hosts", index, key),
+                    found=f"host {values.index(value)} has {value!r} as well",
+                    hint=f"give every host {key} of its own"
+                    if key == "name"
+                    else "list all ports of an agent under one host",
                 )
-    return mistakes
 
 
-def _check_addresses(fabric: ExternalFabric) -> list[Mistake]:
-    mistakes: list[Mistake] = []
+def _check_addresses(fabric: ExternalFabric) -> Iterator[Mistake]:
     first: dict[object, str] = {}
     allowed = ", ".join(str(each) for each in fabric.allow)
     for location, host, port in _ports(fabric):
         address = port.address.ip
         if address in first:
-            mistakes.append(
-                Mistake(
-                    location=(*location, "address"),
-                    found=f"{address} is the address of a port of {first[address]}",
-                    hint="give every port an address of its own",
-                )
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{address} is the address of a port of {first[address]}",
+                hint="give every port an address of its own",
             )
         first.setdefault(address, host.name)
         if not any(address in prefix for prefix in fabric.allow):
-            mistakes.append(
-                Mistake(
-                    location=(*location, "address"),
-                    found=f"{address} lies outside the allowed prefixes {allowed}",
-                    hint="name its prefix in fabric.allow, and start the agents "
-                    "with it as --allow",
-                )
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{address} lies outside the allowed prefixes {allowed}",
+                hint="name its prefix in fabric.allow, and start the agents "
+                "with it as --allow",
             )
-    return mistakes
 
 
-def _check_families(fabric: ExternalFabric) -> list[Mistake]:
+def _check_families(fabric: ExternalFabric) -> Iterator[Mistake]:
     """Refuse a port that cannot reach the others, or packets that IPv6 has not."""
-    mistakes: list[Mistake] = []
     first = fabric.hosts[0]
     address = first.ports[0].address.ip
     for location, _, port in _ports(fabric):
         if port.address.ip.version != address.version:
-            mistakes.append(
-                Mistake(
-                    location=(*location, "address"),
-                    found=f"{port.address.ip} is of IPv{port.address.ip.version}, but "
-                    f"{address} (host {first.name}) of IPv{address.version}: they "
-                    "cannot reach each other",
-                    hint="give all ports addresses of one family",
-                )
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{port.address.ip} is of IPv{port.address.ip.version}, but "
+                f"{address} (host {first.name}) of IPv{address.version}: they "
+                "cannot reach each other",
+                hint="give all ports addresses of one family",
             )
         elif port.mtu is not None:
-            mistakes += check_mtu(port.mtu, fabric.family, (*location, "mtu"))
-    return mistakes + check_mtu(
+            yield from check_mtu(port.mtu, fabric.family, (*location, "mtu"))
+    yield from check_mtu(
         fabric.defaults.mtu, fabric.family, ("fabric", "defaults", "mtu")
     )
 
 
-def _check_isolation(fabric: ExternalFabric) -> list[Mistake]:
+def _check_isolation(fabric: ExternalFabric) -> Iterator[Mistake]:
     """Refuse ports of one host that would reach each other without the fabric."""
-    mistakes: list[Mistake] = []
     for index, host in enumerate(fabric.hosts):
         seen: set[object] = set()
         for number, port in enumerate(host.ports):
@@ -451,25 +437,20 @@ def _check_isolation(fabric: ExternalFabric) -> list[Mistake]:
             if port.address.ip.is_loopback:
                 continue
             if fabric.defaults.isolate == "namespace" and port.netns is None:
-                mistakes.append(
-                    Mistake(
-                        location=location,
-                        found="has no netns, but fabric.defaults.isolate is namespace",
-                        hint="e.g. netns: /run/netns/port0",
-                    )
+                yield Mistake(
+                    location=location,
+                    found="has no netns, but fabric.defaults.isolate is namespace",
+                    hint="e.g. netns: /run/netns/port0",
                 )
             elif port.netns in seen:
-                mistakes.append(
-                    Mistake(
-                        location=location,
-                        found=f"shares a network namespace with another port of "
-                        f"{host.name}; their traffic would not leave the host",
-                        hint="move each interface into a namespace of its own and "
-                        "name it, e.g. netns: /run/netns/port1",
-                    )
+                yield Mistake(
+                    location=location,
+                    found=f"shares a network namespace with another port of "
+                    f"{host.name}; their traffic would not leave the host",
+                    hint="move each interface into a namespace of its own and "
+                    "name it, e.g. netns: /run/netns/port1",
                 )
             seen.add(port.netns)
-    return mistakes
 
 
 def _check_tls(fabric: ExternalFabric) -> list[Mistake]:

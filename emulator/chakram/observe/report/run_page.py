@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,12 +211,11 @@ def _with_faults(data: RunData, section: Section) -> Section:
     return replace(section, blocks=tuple(blocks))
 
 
-def _recovery(data: RunData) -> list[tuple[str, str]]:
+def _recovery(data: RunData) -> Iterator[tuple[str, str]]:
     """Return what it took to make up for what was lost."""
     traffic, why = data.summary.traffic, data.why
-    rows = []
     if traffic is not None:
-        rows.append(
+        yield (
             (
                 "sent again",
                 f"{traffic.retransmitted} packets: {traffic.for_nak} for a NAK, "
@@ -227,8 +226,7 @@ def _recovery(data: RunData) -> list[tuple[str, str]]:
     if not isinstance(why, str) and why.iterations:
         repair_ns = why.parts_ns.get(Part.REPAIR, 0) / why.iterations / data.dilation
         took = f"{format_time(repair_ns)} of an iteration, mean (m)"
-        rows.append(("recovery on the critical path", took))
-    return rows
+        yield ("recovery on the critical path", took)
 
 
 def anomalies(data: RunData) -> Section:

@@ -9,7 +9,7 @@ of the JSON; where neither says it, the name of the file may.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -97,21 +97,20 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
     )
 
 
-def _rows(line: str, where: str) -> list[NcclRow]:
+def _rows(line: str, where: str) -> Iterator[NcclRow]:
     fields = line.split()
     if fields and fields[0].endswith(":") and fields[0][:-1].isdigit():
         fields = fields[1:]  # ``srun --label``
     if len(fields) < _FIRST + _PLAIN or not fields[0].isdigit():
-        return []
+        return
     width = _PER_ITERATION if len(fields) >= _FIRST + 2 * _PER_ITERATION else _PLAIN
-    found = []
     for placement in range(2):
         cells = fields[_FIRST + placement * width :][:width]
         # Trace replay has no out-of-place block.
         if len(cells) < width or cells[0] == "N/A":
             continue
         cv = _decimal(cells[-1], where) / 100 if width == _PER_ITERATION else None
-        found.append(
+        yield (
             NcclRow(
                 number(fields[0], where, "size"),
                 bool(placement),
@@ -119,7 +118,6 @@ def _rows(line: str, where: str) -> list[NcclRow]:
                 cv,
             )
         )
-    return found
 
 
 def _decimal(text: str, where: str) -> float:
