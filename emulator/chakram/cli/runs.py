@@ -93,21 +93,26 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     )
 
 
+_OF_MANIFEST = (
+    "run_id",
+    "name",
+    "case",
+    "world",
+    "status",
+    "reason",
+    "started_at",
+    "ended_at",
+    "dilation",
+)
+
+
 def _document(run: ListedRun) -> dict[str, object]:
     manifest = run.manifest
     figures = asdict(run.figures)
     busbw = figures.pop("busbw")
     return {
         "directory": str(run.directory),
-        "run_id": manifest.run_id,
-        "name": manifest.name,
-        "case": manifest.case,
-        "world": manifest.world,
-        "status": manifest.status,
-        "reason": manifest.reason,
-        "started_at": manifest.started_at,
-        "ended_at": manifest.ended_at,
-        "dilation": manifest.dilation,
+        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
         **figures,
         "bus_bw": None if busbw is None else busbw / 1e9,
         "problem": run.problem,

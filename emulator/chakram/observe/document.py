@@ -68,6 +68,28 @@ def _retransmissions(traffic: Traffic | None) -> dict[str, int] | None:
     }
 
 
+_AS_IT_IS = (
+    "nranks",
+    "groups",
+    "per_iteration",
+    "iterations",
+    "samples",
+    "trace_size_bytes",
+    "time_ns",
+    "min_ns",
+    "p99_ns",
+    "max_ns",
+    "mean_over_ranks_ns",
+    "cv",
+    "skew_ns",
+    "bound_ns",
+    "bound_share",
+    "alone_ns",
+    "alone_share",
+)
+"""Fields of a row that its document has under their own names."""
+
+
 def _result(row: SummaryRow) -> dict[str, Any]:
     count = row.size_bytes // row.nranks if row.op in DIVIDED else row.size_bytes
     return {
@@ -85,23 +107,7 @@ def _result(row: SummaryRow) -> dict[str, Any]:
         "job": row.job,
         "collective": str(row.op),
         "algorithm": row.algorithm,
-        "nranks": row.nranks,
-        "groups": row.groups,
-        "per_iteration": row.per_iteration,
-        "iterations": row.iterations,
-        "samples": row.samples,
-        "trace_size_bytes": row.trace_size_bytes,
-        "time_ns": row.time_ns,
-        "min_ns": row.min_ns,
-        "p99_ns": row.p99_ns,
-        "max_ns": row.max_ns,
-        "mean_over_ranks_ns": row.mean_over_ranks_ns,
-        "cv": row.cv,
-        "skew_ns": row.skew_ns,
-        "bound_ns": row.bound_ns,
-        "bound_share": row.bound_share,
-        "alone_ns": row.alone_ns,
-        "alone_share": row.alone_share,
+        **{name: getattr(row, name) for name in _AS_IT_IS},
         "predictions": {
             source: asdict(prediction) for source, prediction in row.predictions.items()
         },

@@ -11,6 +11,7 @@ Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chakram.errors import ConfigError
@@ -154,15 +155,8 @@ class _Reader:
         """
         pool = self._pools.get(limit.pool)
         shared = pool.headroom_bytes if pool is not None else None
-        return BufferLimit(
-            pool=limit.pool,
-            reserved_bytes=limit.reserved_bytes,
-            alpha_shift=limit.alpha_shift,
-            static_bytes=limit.static_bytes,
-            headroom_bytes=shared or headroom_bytes(end, mtu=_MTU),
-            xon_bytes=limit.xon_bytes,
-            xon_offset_bytes=limit.xon_offset_bytes,
-        )
+        own = shared or headroom_bytes(end, mtu=_MTU)
+        return replace(limit, headroom_bytes=own)
 
     def _paused(self, port: str) -> tuple[int, ...]:
         row, at = self._qos(port)
