@@ -46,6 +46,16 @@ cdef int _MOST_PAUSED_NS
 cdef int _PAUSE_PORT
 cdef int _SLOW_NS
 cdef int _SLOW_PORT
+cdef int _HEAD
+cdef int _QUEUE_PACKETS
+cdef int _QUEUE_BYTES
+cdef int _RECEIVED_PACKETS
+cdef int _RECEIVED_BYTES
+cdef int _SENT_PACKETS
+cdef int _SENT_BYTES
+cdef int _MARKED_PACKETS
+cdef int _DROP_PACKETS
+cdef int _PFC_RECEIVED
 cdef long long _BIT_NS
 cdef int _CLASSES
 cdef long long _NEVER

@@ -63,7 +63,20 @@ from chakram.switch.packets import (
     WIRE_NS,
     Packets,
 )
-from chakram.switch.port import NEVER, Port
+from chakram.switch.port import (
+    DROP_PACKETS,
+    HEAD,
+    MARKED_PACKETS,
+    NEVER,
+    PFC_RECEIVED,
+    QUEUE_BYTES,
+    QUEUE_PACKETS,
+    RECEIVED_BYTES,
+    RECEIVED_PACKETS,
+    SENT_BYTES,
+    SENT_PACKETS,
+    Port,
+)
 from chakram.switch.settings import CLASSES
 
 if TYPE_CHECKING:
@@ -96,6 +109,10 @@ _PAUSED_BEFORE, _PAUSED_NS, _HOST_PAUSED_NS = PAUSED_BEFORE, PAUSED_NS, HOST_PAU
 _QUEUED_NS, _MOST_QUEUED_NS, _QUEUE_PORT = QUEUED_NS, MOST_QUEUED_NS, QUEUE_PORT
 _MOST_PAUSED_NS, _PAUSE_PORT = MOST_PAUSED_NS, PAUSE_PORT
 _SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
+_HEAD, _QUEUE_PACKETS, _QUEUE_BYTES = HEAD, QUEUE_PACKETS, QUEUE_BYTES
+_RECEIVED_PACKETS, _RECEIVED_BYTES = RECEIVED_PACKETS, RECEIVED_BYTES
+_SENT_PACKETS, _SENT_BYTES, _MARKED_PACKETS = SENT_PACKETS, SENT_BYTES, MARKED_PACKETS
+_DROP_PACKETS, _PFC_RECEIVED = DROP_PACKETS, PFC_RECEIVED
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _CLASSES = CLASSES
 _NEVER = NEVER
@@ -316,8 +333,8 @@ class SwitchModel:
         if fate != 0:
             return self._lose_on_wire(port, slot, fate)
         klass = port.class_of_dscp[packets.cells[slot + _DSCP]]
-        port.received_packets[klass] += 1
-        port.received_bytes[klass] += packets.cells[slot + _SIZE]
+        port.by_class[klass << 4 | _RECEIVED_PACKETS] += 1
+        port.by_class[klass << 4 | _RECEIVED_BYTES] += packets.cells[slot + _SIZE]
         if port.is_host:
             self.left += 1
             return _DELIVERED
@@ -401,12 +418,12 @@ class SwitchModel:
             marker is not None
             and marker.at_dequeue
             and packets.cells[slot + _ECN] != _NOT_ECT
-            and marker.chooses(port.queue_bytes[klass])
+            and marker.chooses(port.by_class[klass << 4 | _QUEUE_BYTES])
         ):
             packets.cells[slot + _ECN] = _CE
-            port.marked_packets[klass] += 1
-        port.sent_packets[klass] += 1
-        port.sent_bytes[klass] += size_bytes
+            port.by_class[klass << 4 | _MARKED_PACKETS] += 1
+        port.by_class[klass << 4 | _SENT_PACKETS] += 1
+        port.by_class[klass << 4 | _SENT_BYTES] += size_bytes
         port.occupy(size_bytes, now_ns)
         if port.is_shaper:
             self._pass(port, now_ns)
@@ -480,11 +497,11 @@ class SwitchModel:
         is_chosen = False
         if marker is not None:
             if packets.cells[slot + _ECN] == _NOT_ECT:
-                if marker.chooses(out.queue_bytes[klass]):
+                if marker.chooses(out.by_class[klass << 4 | _QUEUE_BYTES]):
                     out.wred_drops[klass] += 1
                     return self._drop(out, slot, klass, _WRED)
             elif not marker.at_dequeue:
-                is_chosen = marker.chooses(out.queue_bytes[klass])
+                is_chosen = marker.chooses(out.by_class[klass << 4 | _QUEUE_BYTES])
         occupied = out.occupied(size_bytes)
         into = _FITS
         if port is not None:
@@ -505,7 +522,7 @@ class SwitchModel:
         outgoing.charge(occupied, place)
         if is_chosen:
             packets.cells[slot + _ECN] = _CE
-            out.marked_packets[klass] += 1
+            out.by_class[klass << 4 | _MARKED_PACKETS] += 1
         packets.cells[slot + _ENTERED] = now_ns
         packets.cells[slot + _PAUSED_BEFORE] = out.paused_so_far(klass, now_ns)
         out.push(klass, slot, size_bytes)
@@ -539,7 +556,7 @@ class SwitchModel:
 
     def _drop(self, port: Port, slot: int, klass: int, reason: int) -> int:
         """Count a packet as dropped at a port; return the reason."""
-        port.drop_packets[klass] += 1
+        port.by_class[klass << 4 | _DROP_PACKETS] += 1
         port.drop_bytes[klass] += self.packets.cells[slot + _SIZE]
         port.drops_by_reason[reason] += 1
         self.dropped += 1
@@ -548,7 +565,7 @@ class SwitchModel:
     def _flush(self, port: Port, klass: int, reason: int, now_ns: int) -> None:
         """Drop what waits in a queue."""
         packets = self.packets
-        while port.heads[klass] >= 0:
+        while port.by_class[klass << 4 | _HEAD] >= 0:
             slot = port.pop(klass)
             self._release(port, slot, klass, packets.cells[slot + _SIZE], now_ns)
             self._drop(port, slot, klass, reason)
@@ -595,7 +612,7 @@ class SwitchModel:
         port = self._ports[number]
         if not port.is_up:
             return
-        port.pfc_received[klass] += 1
+        port.by_class[klass << 4 | _PFC_RECEIVED] += 1
         if duration_ns == 0:
             port.be_resumed(klass, now_ns)
             return
@@ -607,7 +624,7 @@ class SwitchModel:
         watchdog = port.watchdog
         if watchdog is not None and not port.is_polled:
             port.is_polled = True
-            port.polled_packets = list(port.sent_packets)
+            port.polled_packets = port.of_classes(_SENT_PACKETS)
             self._set_timer(now_ns + watchdog.poll_ns, _POLL, number, 0, 0)
 
     def next_signal(self) -> Signal | None:
@@ -689,15 +706,16 @@ class SwitchModel:
                 continue
             is_stuck = (
                 port.paused & bit
-                and port.queue_packets[klass] > 0
-                and port.sent_packets[klass] == port.polled_packets[klass]
+                and port.by_class[klass << 4 | _QUEUE_PACKETS] > 0
+                and port.by_class[klass << 4 | _SENT_PACKETS]
+                == port.polled_packets[klass]
             )
             port.stuck_ns[klass] = (
                 port.stuck_ns[klass] + watchdog.poll_ns if is_stuck else 0
             )
             if port.stuck_ns[klass] >= watchdog.detection_ns:
                 self._begin_storm(port, klass, watchdog.action, now_ns)
-        port.polled_packets = list(port.sent_packets)
+        port.polled_packets = port.of_classes(_SENT_PACKETS)
         if port.paused or port.stormed:
             self._set_timer(now_ns + watchdog.poll_ns, _POLL, port.number, 0, 0)
         else:
@@ -777,5 +795,5 @@ class SwitchModel:
         for number in range(len(self._ports)):
             port = self._ports[number]
             for klass in range(_CLASSES):
-                total += port.queue_packets[klass]
+                total += port.by_class[klass << 4 | _QUEUE_PACKETS]
         return total

@@ -9,78 +9,80 @@ cdef int _CLASSES
 cdef int _NEXT
 cdef int _SIZE
 cdef int _NONE
+cdef int _HEAD
+cdef int _TAIL
+cdef int _QUEUE_PACKETS
+cdef int _QUEUE_BYTES
+cdef int _PEAK_BYTES
+cdef int _SENT_PACKETS
+cdef int _SENT_BYTES
+cdef int _PAUSED_NS
+cdef int _RECEIVED_PACKETS
+cdef int _RECEIVED_BYTES
+cdef int _MARKED_PACKETS
+cdef int _DEFICIT
+cdef int _QUANTUM
+cdef int _TOP_BYTES
+cdef int _DROP_PACKETS
+cdef int _PFC_RECEIVED
 cdef long long _BIT_NS
 cdef long long _QUANTUM_BYTES
 
 
+# In the order in which they are used: what every packet touches comes first.
 cdef class Port:
     cdef readonly int number
-    cdef readonly int node
-    cdef readonly object name
     cdef readonly int peer
-    cdef readonly bint is_host
-    cdef readonly bint is_up
-    cdef readonly long long rate_bps
-    cdef readonly long long nominal_bps
-    cdef readonly long long free_ns
-    cdef readonly long long queued_bytes
-    cdef Packets packets
-    cdef bint nearest
-    cdef readonly bint cuts_through
-    cdef long long cell_bytes
-    cdef int class_of_dscp[64]
-    cdef long long rest
-    cdef bint is_shaper
-    cdef long long bucket_ns
-    cdef long long jitter_ns
-    cdef long long left_ns
-    cdef bint is_lossy_wire
-    cdef long long lost_share
-    cdef long long corrupted_share
-    cdef unsigned long long wire_number
-    cdef long long heads[8]
-    cdef long long tails[8]
-    cdef long long queue_bytes[8]
-    cdef long long queue_packets[8]
+    cdef readonly int node
     cdef int waiting
-    cdef public list ingress
-    cdef public list egress
-    cdef list markers
+    cdef int paused
+    cdef int forced
+    cdef int stormed
+    cdef int pause_classes
+    cdef int xoff
     cdef int _strict
     cdef int _turn
     cdef bint _turn_is_new
-    cdef long long deficits[8]
-    cdef long long quantums[8]
-    cdef int pause_classes
+    cdef readonly bint is_host
+    cdef readonly bint is_up
+    cdef readonly bint cuts_through
+    cdef bint nearest
+    cdef bint is_shaper
+    cdef bint is_lossy_wire
+    cdef readonly long long free_ns
+    cdef long long rest
+    cdef readonly long long rate_bps
+    cdef readonly long long nominal_bps
+    cdef long long bucket_ns
+    cdef readonly long long queued_bytes
+    cdef long long cell_bytes
+    cdef Packets packets
+    cdef public list ingress
+    cdef public list egress
+    cdef list markers
+    cdef long long by_class[128]
+    cdef char class_of_dscp[64]
+    cdef readonly object name
+    cdef long long jitter_ns
+    cdef long long left_ns
+    cdef long long lost_share
+    cdef long long corrupted_share
+    cdef unsigned long long wire_number
     cdef readonly long long quanta_ns
     cdef long long frame_bytes
     cdef long long response_ns
-    cdef int paused
     cdef long long paused_since_ns[8]
     cdef long long paused_until_ns[8]
     cdef long long pause_ns[8]
-    cdef long long paused_ns[8]
-    cdef int xoff
     cdef long long xoff_epochs[8]
     cdef object watchdog
     cdef bint is_polled
     cdef long long polled_packets[8]
     cdef long long stuck_ns[8]
-    cdef int stormed
-    cdef int forced
-    cdef long long received_packets[8]
-    cdef long long received_bytes[8]
-    cdef long long sent_packets[8]
-    cdef long long sent_bytes[8]
-    cdef long long drop_packets[8]
     cdef long long drop_bytes[8]
     cdef long long drops_by_reason[16]
-    cdef long long marked_packets[8]
     cdef long long wred_drops[8]
-    cdef long long pfc_received[8]
     cdef long long pfc_sent[8]
-    cdef long long peak_bytes[8]
-    cdef long long top_bytes[8]
     cdef long long storms[8]
     cdef long long restored[8]
 
@@ -105,3 +107,5 @@ cdef class Port:
     cpdef list sampled(self, long long now_ns)
     cpdef be_paused(self, int klass, long long until_ns, long long now_ns)
     cpdef be_resumed(self, int klass, long long now_ns)
+    @cython.locals(klass=int)
+    cpdef list of_classes(self, int field)

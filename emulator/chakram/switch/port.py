@@ -33,6 +33,32 @@ _NEVER = NEVER
 _CLASSES = CLASSES
 _NEXT, _SIZE = NEXT, SIZE
 _NONE = -1
+# What a port knows of a class, one behind the other: what every packet touches lies
+# together, as a large fabric has more of it than caches hold.
+(
+    HEAD,
+    TAIL,
+    QUEUE_PACKETS,
+    QUEUE_BYTES,
+    PEAK_BYTES,
+    SENT_PACKETS,
+    SENT_BYTES,
+    PAUSED_NS,
+    RECEIVED_PACKETS,
+    RECEIVED_BYTES,
+    MARKED_PACKETS,
+    DEFICIT,
+    QUANTUM,
+    TOP_BYTES,
+    DROP_PACKETS,
+    PFC_RECEIVED,
+) = range(16)
+_HEAD, _TAIL, _DEFICIT, _QUANTUM = HEAD, TAIL, DEFICIT, QUANTUM
+_QUEUE_PACKETS, _QUEUE_BYTES, _PEAK_BYTES = QUEUE_PACKETS, QUEUE_BYTES, PEAK_BYTES
+_RECEIVED_PACKETS, _RECEIVED_BYTES = RECEIVED_PACKETS, RECEIVED_BYTES
+_SENT_PACKETS, _SENT_BYTES, _PAUSED_NS = SENT_PACKETS, SENT_BYTES, PAUSED_NS
+_MARKED_PACKETS, _TOP_BYTES = MARKED_PACKETS, TOP_BYTES
+_DROP_PACKETS, _PFC_RECEIVED = DROP_PACKETS, PFC_RECEIVED
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _QUANTUM_BYTES = 4096
 
@@ -57,19 +83,17 @@ class Port:
         "_turn",
         "_turn_is_new",
         "bucket_ns",
+        "by_class",
         "cell_bytes",
         "class_of_dscp",
         "corrupted_share",
         "cuts_through",
-        "deficits",
         "drop_bytes",
-        "drop_packets",
         "drops_by_reason",
         "egress",
         "forced",
         "frame_bytes",
         "free_ns",
-        "heads",
         "ingress",
         "is_host",
         "is_lossy_wire",
@@ -79,7 +103,6 @@ class Port:
         "jitter_ns",
         "left_ns",
         "lost_share",
-        "marked_packets",
         "markers",
         "name",
         "nearest",
@@ -90,32 +113,20 @@ class Port:
         "pause_classes",
         "pause_ns",
         "paused",
-        "paused_ns",
         "paused_since_ns",
         "paused_until_ns",
-        "peak_bytes",
         "peer",
-        "pfc_received",
         "pfc_sent",
         "polled_packets",
         "quanta_ns",
-        "quantums",
-        "queue_bytes",
-        "queue_packets",
         "queued_bytes",
         "rate_bps",
-        "received_bytes",
-        "received_packets",
         "response_ns",
         "rest",
         "restored",
-        "sent_bytes",
-        "sent_packets",
         "stormed",
         "storms",
         "stuck_ns",
-        "tails",
-        "top_bytes",
         "waiting",
         "watchdog",
         "wire_number",
@@ -163,10 +174,10 @@ class Port:
         self.corrupted_share = 0
         self.wire_number = 0
         # The queues.
-        self.heads = [-1] * 8
-        self.tails = [-1] * 8
-        self.queue_bytes = [0] * 8
-        self.queue_packets = [0] * 8
+        self.by_class = [0] * 128
+        for klass in range(_CLASSES):
+            self.by_class[klass << 4 | _HEAD] = _NONE
+            self.by_class[klass << 4 | _TAIL] = _NONE
         self.queued_bytes = 0
         self.waiting = 0
         self.ingress: list[Account] = []
@@ -176,8 +187,6 @@ class Port:
         self._strict = 0
         self._turn = 0
         self._turn_is_new = True
-        self.deficits = [0] * 8
-        self.quantums = [0] * 8
         self._set_weights(weights)
         # Pauses: what the peer has paused here, and what this port pauses there.
         self.pause_classes = 0
@@ -188,7 +197,6 @@ class Port:
         self.paused_since_ns = [0] * 8
         self.paused_until_ns = [0] * 8
         self.pause_ns = [-1] * 8
-        self.paused_ns = [0] * 8
         self.xoff = 0
         self.xoff_epochs = [0] * 8
         # The watchdog.
@@ -199,20 +207,11 @@ class Port:
         self.stormed = 0
         self.forced = 0
         # Counters.
-        self.received_packets = [0] * 8
-        self.received_bytes = [0] * 8
-        self.sent_packets = [0] * 8
-        self.sent_bytes = [0] * 8
-        self.drop_packets = [0] * 8
         self.drop_bytes = [0] * 8
         self.drops_by_reason = [0] * 16
-        self.marked_packets = [0] * 8
         self.wred_drops = [0] * 8
-        self.pfc_received = [0] * 8
         self.pfc_sent = [0] * 8
         # The longest queues: since the last sample, and before it.
-        self.peak_bytes = [0] * 8
-        self.top_bytes = [0] * 8
         self.storms = [0] * 8
         self.restored = [0] * 8
 
@@ -223,37 +222,42 @@ class Port:
                 self._strict |= 1 << number
             # No turn is shorter than a packet of the usual size, and none longer than
             # the weights make it.
-            self.quantums[number] = weight * _QUANTUM_BYTES // least
+            self.by_class[number << 4 | _QUANTUM] = weight * _QUANTUM_BYTES // least
 
     # Queues.
 
     def push(self, klass: int, slot: int, size_bytes: int) -> None:
         """Put a packet at the end of a queue."""
         self.packets.cells[slot + _NEXT] = _NONE
-        tail = self.tails[klass]
+        tail = self.by_class[klass << 4 | _TAIL]
         if tail >= 0:
             self.packets.cells[tail + _NEXT] = slot
         else:
-            self.heads[klass] = slot
+            self.by_class[klass << 4 | _HEAD] = slot
             self.waiting |= 1 << klass
-        self.tails[klass] = slot
-        self.queue_packets[klass] += 1
-        self.queue_bytes[klass] += size_bytes
+        self.by_class[klass << 4 | _TAIL] = slot
+        self.by_class[klass << 4 | _QUEUE_PACKETS] += 1
+        self.by_class[klass << 4 | _QUEUE_BYTES] += size_bytes
         self.queued_bytes += size_bytes
-        if self.queue_bytes[klass] > self.peak_bytes[klass]:
-            self.peak_bytes[klass] = self.queue_bytes[klass]
+        if (
+            self.by_class[klass << 4 | _QUEUE_BYTES]
+            > self.by_class[klass << 4 | _PEAK_BYTES]
+        ):
+            self.by_class[klass << 4 | _PEAK_BYTES] = self.by_class[
+                klass << 4 | _QUEUE_BYTES
+            ]
 
     def pop(self, klass: int) -> int:
         """Take the first packet out of a queue that has one."""
-        slot = self.heads[klass]
+        slot = self.by_class[klass << 4 | _HEAD]
         size_bytes = self.packets.cells[slot + _SIZE]
         after = self.packets.cells[slot + _NEXT]
-        self.heads[klass] = after
+        self.by_class[klass << 4 | _HEAD] = after
         if after < 0:
-            self.tails[klass] = _NONE
+            self.by_class[klass << 4 | _TAIL] = _NONE
             self.waiting &= ~(1 << klass)
-        self.queue_packets[klass] -= 1
-        self.queue_bytes[klass] -= size_bytes
+        self.by_class[klass << 4 | _QUEUE_PACKETS] -= 1
+        self.by_class[klass << 4 | _QUEUE_BYTES] -= size_bytes
         self.queued_bytes -= size_bytes
         return slot
 
@@ -275,21 +279,25 @@ class Port:
         klass = self._turn
         if ready == 1 << klass:
             # Nobody to share with: nobody saves up, and nobody owes.
-            self.deficits[klass] = 0
+            self.by_class[klass << 4 | _DEFICIT] = 0
             self._turn_is_new = True
             return klass
         while True:
             if ready >> klass & 1:
                 if self._turn_is_new:
-                    self.deficits[klass] += self.quantums[klass]
+                    self.by_class[klass << 4 | _DEFICIT] += self.by_class[
+                        klass << 4 | _QUANTUM
+                    ]
                     self._turn_is_new = False
-                size_bytes = self.packets.cells[self.heads[klass] + _SIZE]
-                if self.deficits[klass] >= size_bytes:
-                    self.deficits[klass] -= size_bytes
+                size_bytes = self.packets.cells[
+                    self.by_class[klass << 4 | _HEAD] + _SIZE
+                ]
+                if self.by_class[klass << 4 | _DEFICIT] >= size_bytes:
+                    self.by_class[klass << 4 | _DEFICIT] -= size_bytes
                     self._turn = klass
                     return klass
             elif not self.waiting >> klass & 1:
-                self.deficits[klass] = 0
+                self.by_class[klass << 4 | _DEFICIT] = 0
             klass = (klass + 1) % _CLASSES
             self._turn_is_new = True
 
@@ -335,13 +343,19 @@ class Port:
         bit = 1 << klass
         if self.paused & bit:
             self.paused &= ~bit
-            self.paused_ns[klass] += now_ns - self.paused_since_ns[klass]
+            self.by_class[klass << 4 | _PAUSED_NS] += (
+                now_ns - self.paused_since_ns[klass]
+            )
 
     def paused_so_far(self, klass: int, now_ns: int) -> int:
         """Return how long a class has rested in all."""
         if self.paused >> klass & 1:
-            return self.paused_ns[klass] + now_ns - self.paused_since_ns[klass]
-        return self.paused_ns[klass]
+            return (
+                self.by_class[klass << 4 | _PAUSED_NS]
+                + now_ns
+                - self.paused_since_ns[klass]
+            )
+        return self.by_class[klass << 4 | _PAUSED_NS]
 
     def pauses(self) -> bool:
         """Tell whether it pauses whoever sends to it, rather than lose packets."""
@@ -358,8 +372,10 @@ class Port:
     def clear_peaks(self) -> None:
         """Let the peaks of queues begin with what is there now."""
         for klass in range(_CLASSES):
-            self.peak_bytes[klass] = self.queue_bytes[klass]
-            self.top_bytes[klass] = 0
+            self.by_class[klass << 4 | _PEAK_BYTES] = self.by_class[
+                klass << 4 | _QUEUE_BYTES
+            ]
+            self.by_class[klass << 4 | _TOP_BYTES] = 0
 
     def sampled(self, now_ns: int) -> list[int]:
         """Return a row for each class that was ever used, one after the other.
@@ -370,50 +386,58 @@ class Port:
         rows: list[int] = []
         for klass in range(_CLASSES):
             paused_ns = self.paused_so_far(klass, now_ns)
-            peak_bytes = self.peak_bytes[klass]
-            if peak_bytes > self.top_bytes[klass]:
-                self.top_bytes[klass] = peak_bytes
-            self.peak_bytes[klass] = self.queue_bytes[klass]
+            peak_bytes = self.by_class[klass << 4 | _PEAK_BYTES]
+            if peak_bytes > self.by_class[klass << 4 | _TOP_BYTES]:
+                self.by_class[klass << 4 | _TOP_BYTES] = peak_bytes
+            self.by_class[klass << 4 | _PEAK_BYTES] = self.by_class[
+                klass << 4 | _QUEUE_BYTES
+            ]
             if (
-                self.top_bytes[klass]
+                self.by_class[klass << 4 | _TOP_BYTES]
                 or paused_ns
-                or self.drop_packets[klass]
-                or self.pfc_received[klass]
+                or self.by_class[klass << 4 | _DROP_PACKETS]
+                or self.by_class[klass << 4 | _PFC_RECEIVED]
             ):
                 rows += [
                     klass,
-                    self.sent_bytes[klass],
-                    self.queue_bytes[klass],
+                    self.by_class[klass << 4 | _SENT_BYTES],
+                    self.by_class[klass << 4 | _QUEUE_BYTES],
                     peak_bytes,
-                    self.marked_packets[klass],
-                    self.drop_packets[klass],
-                    self.pfc_received[klass],
+                    self.by_class[klass << 4 | _MARKED_PACKETS],
+                    self.by_class[klass << 4 | _DROP_PACKETS],
+                    self.by_class[klass << 4 | _PFC_RECEIVED],
                     paused_ns,
                 ]
         return rows
 
     def received_so_far(self) -> int:
         """Return the bytes of all classes that have come."""
-        return sum(self.received_bytes)
+        return sum(self.of_classes(_RECEIVED_BYTES))
+
+    def of_classes(self, field: int) -> list[int]:
+        """Return what is known of each class."""
+        return [self.by_class[klass << 4 | field] for klass in range(_CLASSES)]
 
     def counted(self, now_ns: int) -> dict[str, list[int]]:
         """Return the counters, by what they count, each by class."""
         return {
-            "received_packets": list(self.received_packets),
-            "received_bytes": list(self.received_bytes),
-            "sent_packets": list(self.sent_packets),
-            "sent_bytes": list(self.sent_bytes),
-            "drop_packets": list(self.drop_packets),
+            "received_packets": self.of_classes(_RECEIVED_PACKETS),
+            "received_bytes": self.of_classes(_RECEIVED_BYTES),
+            "sent_packets": self.of_classes(_SENT_PACKETS),
+            "sent_bytes": self.of_classes(_SENT_BYTES),
+            "drop_packets": self.of_classes(_DROP_PACKETS),
             "drop_bytes": list(self.drop_bytes),
             "drops_by_reason": list(self.drops_by_reason),
-            "marked_packets": list(self.marked_packets),
+            "marked_packets": self.of_classes(_MARKED_PACKETS),
             "wred_drops": list(self.wred_drops),
-            "pfc_received": list(self.pfc_received),
+            "pfc_received": self.of_classes(_PFC_RECEIVED),
             "pfc_sent": list(self.pfc_sent),
             "paused_ns": [self.paused_so_far(each, now_ns) for each in range(_CLASSES)],
-            "queue_bytes": list(self.queue_bytes),
-            "queue_packets": list(self.queue_packets),
-            "peak_bytes": list(map(max, self.peak_bytes, self.top_bytes)),
+            "queue_bytes": self.of_classes(_QUEUE_BYTES),
+            "queue_packets": self.of_classes(_QUEUE_PACKETS),
+            "peak_bytes": list(
+                map(max, self.of_classes(_PEAK_BYTES), self.of_classes(_TOP_BYTES))
+            ),
             "storms": list(self.storms),
             "restored": list(self.restored),
         }
@@ -421,7 +445,7 @@ class Port:
     def slots(self, klass: int) -> list[int]:
         """Return the packets of a queue, first to last."""
         found: list[int] = []
-        slot = self.heads[klass]
+        slot = self.by_class[klass << 4 | _HEAD]
         while slot >= 0:
             found.append(slot)
             slot = self.packets.cells[slot + _NEXT]
@@ -436,13 +460,13 @@ class Port:
             size_bytes = sum(self.packets.get(slot, _SIZE) for slot in slots)
             total += size_bytes
             if (len(slots), size_bytes) != (
-                self.queue_packets[klass],
-                self.queue_bytes[klass],
+                self.by_class[klass << 4 | _QUEUE_PACKETS],
+                self.by_class[klass << 4 | _QUEUE_BYTES],
             ):
                 wrong.append(
                     f"{self.name} class {klass}: {len(slots)} packets of {size_bytes} "
-                    f"bytes wait, but {self.queue_packets[klass]} of "
-                    f"{self.queue_bytes[klass]} are counted"
+                    f"bytes wait, but {self.by_class[klass << 4 | _QUEUE_PACKETS]} of "
+                    f"{self.by_class[klass << 4 | _QUEUE_BYTES]} are counted"
                 )
             if bool(slots) != bool(self.waiting >> klass & 1):
                 wrong.append(f"{self.name} class {klass}: waits, or not, unknown")
