@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
 
@@ -21,8 +21,7 @@ _HASH_PRIME = 0x9E3779B1
 """2**32 over the golden ratio: spreads consecutive numbers over all bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class Flow(NamedTuple):
     """What a flow is told from others by.
 
     Attributes:

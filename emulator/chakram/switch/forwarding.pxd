@@ -27,6 +27,12 @@ cdef class Forwarding:
     cdef list _numbers
 
     cpdef links_changed(self)
+    cpdef bint has_path(self, long long flow) except -1
+    @cython.locals(
+        node="long long", destination="long long", start="Py_ssize_t",
+        end="Py_ssize_t", hops=list, number=int, port=Port, peer=int,
+    )
+    cdef _find_path(self, long long flow)
     @cython.locals(at="Py_ssize_t", number=int, port=Port)
     cpdef int egress(self, int flow, int hop, int node, int destination) except? -2
     @cython.locals(hops=list, key="long long")

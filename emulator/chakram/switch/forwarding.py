@@ -112,12 +112,9 @@ class Forwarding:
         for flow in range(len(self._flows)):
             self._find_path(flow)
 
-    def path(self, flow: int) -> tuple[int, ...]:
-        """Return the ports by which a flow leaves switches, as far as that is known."""
-        return tuple(
-            self._paths[at]
-            for at in range(self._spans[2 * flow], self._spans[2 * flow + 1])
-        )
+    def has_path(self, flow: int) -> bool:
+        """Tell whether any port is known by which a flow leaves a switch."""
+        return self._spans[2 * flow] < self._spans[2 * flow + 1]
 
     def egress(self, flow: int, hop: int, node: int, destination: int) -> int:
         """Return the port by which a packet leaves switch *node*; -1: by none.
@@ -137,6 +134,7 @@ class Forwarding:
         return self._choose(flow, node, destination)
 
     def _find_path(self, flow: int) -> None:
+        """Find the ports by which a flow leaves switches, as far as that is known."""
         node, destination, chooser = self._flows[flow]
         choose = chooser()
         if self._paths_used + _MANY_HOPS > len(self._paths):
@@ -149,10 +147,12 @@ class Forwarding:
             number = hops[choose(node, len(hops))]
             self._paths[end] = number
             end += 1
-            peer = self._ports[number].peer
+            port = self._ports[number]
+            peer = port.peer
             if peer < 0:
                 break
-            node = self._ports[peer].node
+            port = self._ports[peer]
+            node = port.node
         self._spans[2 * flow] = start
         self._spans[2 * flow + 1] = self._paths_used = end
 

@@ -92,6 +92,7 @@ cdef class VirtualFabric(Wires):
         path="Py_ssize_t", flow=int, packets=Packets, host=int, destination="long long",
         dscp=int, count=int, each=int, first=int, slot="long long",
         own_bytes="long long", rate_bps="long long", port=Port, parts=MessageParts,
+        endpoint=Endpoint,
     )
     cdef _put(self, Py_ssize_t index, Burst burst)
     cdef Py_ssize_t _find_path(

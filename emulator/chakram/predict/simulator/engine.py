@@ -360,8 +360,9 @@ class VirtualFabric(Wires):
             dscp = self._cnp_dscp
         elif burst.kind != _DATA:
             dscp = self._other_dscp
-        if dscp == self._data_dscp and self._endpoints[index].dscps:
-            dscp = self._endpoints[index].dscps.get(burst.source_qpn, dscp)
+        endpoint = self._endpoints[index]
+        if dscp == self._data_dscp and endpoint.dscps:
+            dscp = endpoint.dscps.get(burst.source_qpn, dscp)
         count = burst.count
         each = count if self._whole_bursts else 1
         first = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
@@ -227,7 +228,7 @@ class FlowRoutes:
         )
         fabric = self._fabric
         forwarding = fabric.model.forwarding
-        number = forwarding.add_flow(entry, node, lambda: self._ecmp.chooser(flow))
-        if not forwarding.path(number) and not fabric.next_hops(entry, node):
+        number = forwarding.add_flow(entry, node, partial(self._ecmp.chooser, flow))
+        if not forwarding.has_path(number) and not fabric.next_hops(entry, node):
             raise no_path(self._ports[source].host, self._ports[receiver].host)
         return number, node, receiver
