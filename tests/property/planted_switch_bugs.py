@@ -17,7 +17,7 @@ from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.forwarding import Forwarding
 from chakram.switch.marking import Marker
 from chakram.switch.model import SwitchModel
-from chakram.switch.port import Port
+from chakram.switch.port import HEAD, QUANTUM, TAIL, Port
 from tests.property.switch_laws import LAWS
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def a_packet_more_is_taken(self: Account, size_bytes: int) -> int:
 
 
 def turns_ignore_weights(self: Port) -> int:
-    self.quantums = [4096 if each else 0 for each in self.quantums]
+    for at in range(QUANTUM, len(self.by_class), 16):
+        self.by_class[at] = 4096 if self.by_class[at] else 0
     return _pick(self)
 
 
@@ -85,15 +86,16 @@ def pauses_are_ignored(self: Port) -> int:
 
 
 def the_last_but_one_leaves_first(self: Port, klass: int) -> int:
-    head = self.heads[klass]
+    at = klass << 4
+    head = self.by_class[at | HEAD]
     after = self.packets.cells[head + 9]
     if after < 0:
         return _pop(self, klass)
     self.packets.cells[head + 9] = self.packets.cells[after + 9]
     self.packets.cells[after + 9] = head
-    if self.tails[klass] == after:
-        self.tails[klass] = head
-    self.heads[klass] = after
+    if self.by_class[at | TAIL] == after:
+        self.by_class[at | TAIL] = head
+    self.by_class[at | HEAD] = after
     return _pop(self, klass)
 
 
