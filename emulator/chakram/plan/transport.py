@@ -43,7 +43,7 @@ class TransportPlan:
         int, Within(1, LARGEST_SIZE_BYTES), Knob(2, is_optional=True, most=1 << 40)
     ] = 64 * 1024
     """Bytes that a queue pair may have unacknowledged; without it four bursts, at least
-    64 KiB."""
+    64 KiB, with modelled switches at least what a port sends in 5 ms."""
     congestion_control: Annotated[Name, Knob(3, key=None)] = "none"
     congestion_parameters: Annotated[
         tuple[tuple[Name, int], ...], AtMost(100), Knob(4, key=None)
