@@ -42,8 +42,8 @@ async def test_two_labs_with_the_same_addresses_do_not_meet() -> None:
     ):
         assert left.state.host("h0").address == right.state.host("h0").address
         assert traffic(left.state, "flows", "h0", "h1", "5", "100") == 5
-        assert read_counters(left.state)["h0-s0"].tx_packets == 5
-        assert read_counters(right.state)["h0-s0"].tx_packets == 0
+        assert read_counters(left.state).links["h0-s0"].tx_packets == 5
+        assert read_counters(right.state).links["h0-s0"].tx_packets == 0
 
         # One lab's name is the beginning of the other's.
         assert await down(own_lab("left")) == [own_lab("left")]
