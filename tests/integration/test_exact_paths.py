@@ -43,7 +43,7 @@ LARGE = {
     "stage/dense_llama_tp4_pp2_dp2_16r.tar.gz": (16, "1/256"),
     "stage/moe_mixtral_ep4_tp2_pp2_16r.tar.gz": (16, "1/256"),
     "stage/moe_mixtral_32layers_ep8_pp4_32r.tar.gz": (32, "1/1024"),
-    "pytorch_moe_gloo_8r/converted_et.tar.gz": (8, "1"),
+    "pytorch_moe_gloo_8r/host_et_json.tar.gz": (8, "1"),
 }
 
 

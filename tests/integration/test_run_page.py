@@ -52,6 +52,24 @@ MARKED = {
     "fabric.links.host.ecn": "{kmin: 20KiB, kmax: 60KiB, pmax: 0.5}",
     "transport.congestion_control": "dcqcn",
 }
+# More than are recorded.
+MANY_MESSAGES = """\
+version: 1
+name: many
+jobs:
+  - name: job
+    trace:
+      synth: collectives
+      ranks: 502
+      streams: [{op: all_to_all, size: 1MiB, count: 1}]
+    compute: {from: none}
+iterations: {warmup: 0, measured: 1, sync: free}
+fabric:
+  kind: namespaces
+  topology: {single_switch: {hosts: 502}}
+  links: {host: {rate: 400Gbit}}
+simulation: {level: message}
+"""
 MARKS = re.compile(r"<(path|rect|circle|image|line|polyline)\b")
 
 
@@ -289,6 +307,15 @@ def test_pauses_of_links_are_told(tmp_path: Path) -> None:
     page = written(run, "--bmwg", out=tmp_path / "bmwg.html")
     assert f"{events} (v), " in page
     assert ">health of the device" in page
+
+
+def test_what_is_not_recorded_is_left_out_and_not_zero(tmp_path: Path) -> None:
+    experiment = tmp_path / "many.yaml"
+    experiment.write_text(MANY_MESSAGES)
+    run = chakram.simulate(experiment, runs=tmp_path / "runs")
+    page = written(run, out=tmp_path / "page.html")
+    for section in ("Congestion and retransmissions", "NIC utilisation"):
+        assert f"<b>{section}</b>: left out, because no flow was recorded." in page
 
 
 def test_a_page_is_not_replaced_unasked(

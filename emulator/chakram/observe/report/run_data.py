@@ -484,6 +484,8 @@ class RunData:
         row_of[order] = np.arange(len(order))
         capacity = np.array([rates[port][1] for port in order]) * self.bin_ns / 8e9
         sampled = self._sampled_nics(row_of, len(order))
+        if sampled is None and not (self.flows["packets"] > 0).any():
+            return "no flow was recorded"
         both = sampled or self._nics_of_flows(row_of, len(order))
         transmit, receive = (bytes_ / capacity[:, None] for bytes_ in both)
         return NicTraffic(

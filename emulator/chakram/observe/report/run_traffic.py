@@ -232,6 +232,8 @@ def congestion(data: RunData, x_range: Range1d) -> Section:
             shape=(1, TIME_BINS),
         )[0]
     totals = {name: each.sum() for name, each in series.items()}
+    if not summary.packets:
+        return Section(title=title, text="no flow was recorded.")
     facts = Table(
         title="Of the whole run, warm-up included",
         header=("data packets", "marked CE", "CE share", "sent again", "share"),
