@@ -34,6 +34,19 @@ def _of_type(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
 OF_EVERY_TABLE = pa.schema([("run_id", _NAME), ("world", _NAME)])
 """The same in all rows of a run: what tells them from those of others."""
 
+OWN_PARTS = (
+    "own_port_ns",
+    "window_ns",
+    "pace_ns",
+    "pause_ns",
+    "transfer_ns",
+    "repair_ns",
+)
+"""Parts of a message's time at its sender, columns of flows."""
+
+WAY_PARTS = ("queue_ns", "switch_pause_ns", "serialise_ns", "propagate_ns")
+"""And on its way, known in virtual time."""
+
 FLOWS = pa.schema(
     [
         ("iteration", pa.int32()),
@@ -66,16 +79,8 @@ FLOWS = pa.schema(
             "number",
             "departed_ns",
             "received_ns",
-            "own_port_ns",
-            "window_ns",
-            "pace_ns",
-            "pause_ns",
-            "transfer_ns",
-            "repair_ns",
-            "queue_ns",
-            "switch_pause_ns",
-            "serialise_ns",
-            "propagate_ns",
+            *OWN_PARTS,
+            *WAY_PARTS,
         ),
         *_of_type(_NAME, "queue_port", "pause_port"),
         ("slow_ns", pa.int64()),

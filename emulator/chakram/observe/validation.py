@@ -21,20 +21,17 @@ from chakram.observe.growing_table import is_there, table_files
 from chakram.observe.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
 from chakram.observe.run_directory import file_digest
 from chakram.observe.run_results import PLAN, RunResults
-from chakram.observe.tables import OF_EVERY_TABLE, SCHEMAS, plain_names
+from chakram.observe.tables import (
+    OF_EVERY_TABLE,
+    OWN_PARTS,
+    SCHEMAS,
+    WAY_PARTS,
+    plain_names,
+)
 
 _COLLECTIVE = ("job", "iteration", "group", "k")
 _RANK = ("job", "rank")
 _MESSAGE = (*_COLLECTIVE, "src", "dst", "number")
-_OWN_PARTS = (
-    "own_port_ns",
-    "window_ns",
-    "pace_ns",
-    "pause_ns",
-    "transfer_ns",
-    "repair_ns",
-)
-_WAY_PARTS = ("queue_ns", "switch_pause_ns", "serialise_ns", "propagate_ns")
 _ORDERS = {
     "flows": (
         ("posted_ns", "first_sent_ns"),
@@ -161,17 +158,17 @@ def _orders(table: pa.Table, name: str) -> Iterator[str]:
 
 def _parts(flows: pa.Table, is_virtual: bool) -> Iterator[str]:
     """Yield where parts of messages are not those of a time."""
-    parts = [name for name in (*_OWN_PARTS, *_WAY_PARTS) if name in flows.column_names]
+    parts = [name for name in (*OWN_PARTS, *WAY_PARTS) if name in flows.column_names]
     for name in parts:
-        if is_virtual or name not in _WAY_PARTS:
+        if is_virtual or name not in WAY_PARTS:
             yield from _rows(flows, pc.less(flows[name], 0), f"have less than 0 {name}")
     yield from _counted(flows, "fct_ns", ("last_acked_ns", "posted_ns"))
-    if len(parts) < len(_OWN_PARTS) + len(_WAY_PARTS):
+    if len(parts) < len(OWN_PARTS) + len(WAY_PARTS):
         return
     if is_virtual:
         left_ns = pc.subtract(flows["received_ns"], flows["posted_ns"])
     else:
-        parts = list(_OWN_PARTS)
+        parts = list(OWN_PARTS)
         left_ns = pc.subtract(flows["departed_ns"], flows["posted_ns"])
     for name in parts:
         left_ns = pc.subtract(left_ns, flows[name])

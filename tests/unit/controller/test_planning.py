@@ -90,6 +90,15 @@ def test_a_plan_is_summed_up_exactly() -> None:
     assert summary.iterations == 22
 
 
+@pytest.mark.parametrize("switch", ["kernel", "model"])
+def test_hosts_of_modelled_switches_send_ahead(switch: str) -> None:
+    text = EXPERIMENT.replace("namespaces", f"namespaces\n  switch: {switch}")
+    plan = transport_plan(parse_experiment(text))
+    assert plan.saves_up == (switch == "model")
+    # 5 ms at 1 Gbit/s; else four bursts.
+    assert (plan.window_bytes == 625_000) == (switch == "model")
+
+
 def test_what_stays_within_a_host_is_not_the_ports_work() -> None:
     text = EXPERIMENT.replace("layers: 1", "layers: 1, dense: 0B")
 

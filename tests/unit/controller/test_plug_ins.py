@@ -20,6 +20,7 @@ from chakram.errors import ConfigError, PlanError, ScheduleError
 from chakram.plan.plan import Plan, PlugInUse
 from chakram.roce.congestion import CONTROLS
 from tests.plug_ins import AIMD, ATTENTIVE, LOPSIDED, STAR, have_examples
+from tests.unit.controller.experiments import EXPERIMENT as NAMESPACES
 
 EXPERIMENT = """
 version: 1
@@ -205,6 +206,11 @@ def test_who_wants_round_trips_gets_an_ack_for_each_burst() -> None:
     )
     other = transport_plan(experiment_with())
     assert other.ack_interval_packets > other.max_burst_packets
+    # What waits in a host of modelled switches would be part of its round trips.
+    modelled = NAMESPACES.replace("namespaces", "namespaces\n  switch: model")
+    asks = modelled + yaml.safe_dump({"transport": {"congestion_control": control}})
+    assert transport_plan(parse_experiment(modelled)).saves_up
+    assert not transport_plan(parse_experiment(asks)).saves_up
     # Nothing of it needs the rate of the line.
     assert transport_plan(experiment_with(control, rate="mtu: 4200")) is not None
     assert experiment_warnings(experiment_with(control)) == []

@@ -52,10 +52,16 @@ class Part:
         return sum(size for at_ns, size in self.sent if begin_ns <= at_ns < end_ns)
 
 
-def shared_lines(count: int) -> list[SharedLine]:
+def shared_lines(count: int, *, saves_up: bool = False) -> list[SharedLine]:
     words = array("q", bytes(8 * PART_WORDS * count))
     return [
-        SharedLine(rate_bps=RATE_BPS, burst_bound_ns=BOUND_NS, words=words, index=index)
+        SharedLine(
+            rate_bps=RATE_BPS,
+            burst_bound_ns=BOUND_NS,
+            saves_up=saves_up,
+            words=words,
+            index=index,
+        )
         for index in range(count)
     ]
 
@@ -97,6 +103,19 @@ def test_parts_that_always_have_work_share_the_rate(count: int) -> None:
         TOTAL_BYTES, rel=0.01
     )
     assert most_beyond(parts) <= count * 48_000
+
+
+@pytest.mark.parametrize(("saves_up", "bursts"), [(False, 1), (True, 21)])
+def test_a_line_that_saves_up_begins_ahead(saves_up: bool, bursts: int) -> None:
+    begin_ns = END_NS // 2
+    parts = [
+        Part(line=line, has_work=lambda now_ns: now_ns >= begin_ns)
+        for line in shared_lines(2, saves_up=saves_up)
+    ]
+    play(parts, end_ns=END_NS)
+    at_once = sum(part.sent_bytes(end_ns=begin_ns + 6_000) for part in parts)
+    assert at_once == pytest.approx(bursts * BURST_BYTES, abs=BURST_BYTES)
+    assert most_beyond(parts) <= 2 * 48_000
 
 
 def test_who_comes_by_more_often_has_no_more() -> None:

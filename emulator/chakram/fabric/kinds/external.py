@@ -14,6 +14,7 @@ from chakram.addresses import family_of
 from chakram.fabric.kinds.kind import (
     ROCE_UDP_PORT,
     SIMULATE,
+    SWITCHED_SECTIONS,
     AgentPlace,
     FabricKind,
     KeyUse,
@@ -143,22 +144,10 @@ class ExternalFabric(FabricKind):
         ),
         **used_in(
             (SIMULATE,),
-            "TopologySettings",
-            "SingleSwitchShape",
-            "ClosShape",
-            "FatTreeShape",
-            "RailShape",
-            "GraphShape",
-            "GraphLink",
+            *SWITCHED_SECTIONS,
             "RingShape",
             "TorusShape",
             "FullyConnectedShape",
-            "SwitchesSettings",
-            "Watchdog",
-            "LinkFaultSettings",
-            "LinksSettings",
-            "LinkSettings",
-            "EcnSettings",
         ),
     }
 

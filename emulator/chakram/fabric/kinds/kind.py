@@ -85,6 +85,24 @@ KeyUse = dict[tuple[str, str], tuple[str, ...]]
 or ``SIMULATE``; an empty key stands for all others of the section."""
 
 
+SWITCHED_SECTIONS = (
+    "TopologySettings",
+    "SingleSwitchShape",
+    "ClosShape",
+    "FatTreeShape",
+    "RailShape",
+    "GraphShape",
+    "GraphLink",
+    "SwitchesSettings",
+    "Watchdog",
+    "LinkFaultSettings",
+    "LinksSettings",
+    "LinkSettings",
+    "EcnSettings",
+)
+"""Sections of the experiment that say what switches and links of a fabric are."""
+
+
 def used_in(worlds: tuple[str, ...], *sections: str) -> KeyUse:
     """Return that all keys of some sections do something in these worlds alone."""
     return {(section, ""): worlds for section in sections}

@@ -20,6 +20,7 @@ from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.kinds.kind import (
     ROCE_UDP_PORT,
     SIMULATE,
+    SWITCHED_SECTIONS,
     Addressing,
     KeyUse,
     LocalFabric,
@@ -55,22 +56,7 @@ class NamespaceFabric(LocalFabric):
         ("Experiment", "lab"): _RUN,
         ("NamespaceFabric", "switch"): _RUN,
         ("NamespaceFabric", "capture"): _RUN,
-        **used_in(
-            (SIMULATE, *_RUN),
-            "TopologySettings",
-            "SingleSwitchShape",
-            "ClosShape",
-            "FatTreeShape",
-            "RailShape",
-            "GraphShape",
-            "GraphLink",
-            "SwitchesSettings",
-            "Watchdog",
-            "LinkFaultSettings",
-            "LinksSettings",
-            "LinkSettings",
-            "EcnSettings",
-        ),
+        **used_in((SIMULATE, *_RUN), *SWITCHED_SECTIONS),
         **used_in(
             (SIMULATE,), "RingShape", "TorusShape", "FullyConnectedShape", "Moment"
         ),
