@@ -1,0 +1,16 @@
+# What prefetch.py stands for in compiled modules: a module imports the functions from
+# there, and its .pxd cimports those of the same names from here.  This file bears
+# another name, so that prefetch.py is not compiled: here is all that it could say.
+
+cdef extern from *:
+    """
+    static CYTHON_INLINE void chakram_prefetch(PyObject *thing, int lines) {
+        for (int line = 0; line < lines; line++)
+            __builtin_prefetch((char *) thing + 64 * line);
+    }
+    #define chakram_prefetch_cell(cells, at) __builtin_prefetch((cells).data + 8 * (at))
+    """
+    cpdef void prefetch "chakram_prefetch"(object thing, int lines) noexcept
+    cpdef void prefetch_cell "chakram_prefetch_cell"(
+        long long[::1] cells, Py_ssize_t at
+    ) noexcept
