@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64
+TURNS_PER_BIN = 8
 """A snapshot takes a few microseconds, and while it is taken no packet moves."""
 
 
@@ -36,6 +37,7 @@ class Sampler(samples.Sampler):
             bin_ns=bin_ns,
             most_looked_at=LOOKED_AT_PER_BIN,
             most_rows=ROWS_PER_BIN,
+            turns_per_bin=TURNS_PER_BIN,
         )
 
 

@@ -36,7 +36,7 @@ from chakram_agent.policy import Policy
 from chakram_agent.probing import open_prober, probe
 from chakram_agent.sampling import Sampler
 from chakram_agent.shard_ports import build_plane
-from chakram_agent.tally import Tally
+from chakram_agent.tally import TURNS_PER_PORT, Tally
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 CHORES_NS = 1_000_000
 """How often the loop looks at anything but packets."""
-TALLY_NS = 10_000_000
+TALLY_NS = 1_000_000
+"""How often a part of what is counted is carried over."""
 REPORT_NS = 50_000_000
 REPORT_ROWS = 4096
 STALLED_NS = 1_000_000_000
@@ -192,8 +193,11 @@ class Shard:
         if self._tally is not None:
             self._tally.look(now_ns)
             if now_ns >= self._next_tally_ns:
+                # After sleep what was left out comes at once.
+                turns = 1 + (now_ns - self._next_tally_ns) // TALLY_NS
                 self._next_tally_ns = now_ns + TALLY_NS
-                self._tally.turn()
+                for _ in range(min(turns, TURNS_PER_PORT)):
+                    self._tally.turn()
         if self._sampler is not None:
             self._sampler.turn(now_ns)
         if self._finished and not self._goes_on:

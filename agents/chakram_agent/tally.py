@@ -1,9 +1,9 @@
 """Carries what the engine has counted over to the shared counters.
 
-A snapshot of a queue pair takes a few microseconds, and a shard may have thousands of
-them, so each turn looks at a few only: a counter is exact when its last queue pair has
-had its turn, and ``finish`` gives all of them one. What a turn finds is also written
-down as the queue pair's own row.
+A snapshot of a queue pair or port takes tens of microseconds, in which no packet moves,
+and a shard may have thousands of them. So each turn looks at a few only, and turns are
+many: a counter is exact when its last queue pair has had its turn, and ``finish`` gives
+all of them one. What a turn finds is also written down as the queue pair's own row.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from chakram_agent.dataplane.loop import DataPlane, Line
 
 
-QUEUE_PAIRS_PER_TURN = 16
-TURNS_PER_DISTRIBUTION = 50
+QUEUE_PAIRS_PER_TURN = 2
+TURNS_PER_PORT = 10
+"""Turns until every port, and the load, has had one."""
+TURNS_PER_DISTRIBUTION = 500
 
 
 def _slots_of(kind: type) -> tuple[tuple[str, int], ...]:
@@ -122,11 +124,17 @@ class Tally:
         self._utilisation.look(now_ns)
 
     def turn(self) -> None:
-        """Bring ports and the next few queue pairs up to date."""
-        self._count_ports()
+        """Bring the next few ports, queue pairs and distributions up to date."""
+        lines = len(self._plane.lines)
+        for index in range(self._turns % TURNS_PER_PORT, lines, TURNS_PER_PORT):
+            self._count_port(index)
+        if self._turns % TURNS_PER_PORT == 0:
+            self._count_load()
+        for index in range(
+            self._turns % TURNS_PER_DISTRIBUTION, lines + 1, TURNS_PER_DISTRIBUTION
+        ):
+            self._count_distributions_of(index)
         self._turns += 1
-        if self._turns % TURNS_PER_DISTRIBUTION == 0:
-            self._count_distributions()
         pairs = min(QUEUE_PAIRS_PER_TURN, len(self._pairs))
         for _ in range(pairs):
             self._count_pair(self._next)
@@ -134,25 +142,31 @@ class Tally:
 
     def finish(self) -> None:
         """Bring everything up to date."""
-        self._count_ports()
+        lines = len(self._plane.lines)
+        for index in range(lines):
+            self._count_port(index)
         for index in range(len(self._pairs)):
             self._count_pair(index)
-        self._count_distributions()
+        self._count_load()
+        for index in range(lines + 1):
+            self._count_distributions_of(index)
 
-    def _count_ports(self) -> None:
+    def _count_port(self, index: int) -> None:
         values = self._counters.values
-        for index, line in enumerate(self._plane.lines):
-            now = line.endpoint.engine.statistics()
-            _add(values, _PORT_SLOTS, self._ports[index], now)
-            self._ports[index] = now
-            self._count_sockets(index, line, values)
-            self._count_faults(index, line, values)
-            port = line.endpoint.port.number
-            sampled = port_row(line, self._place, *sampled_of(now))
-            row = (time.monotonic_ns(), port, *sampled)
-            self._counters.set_port(index, row)
+        line = self._plane.lines[index]
+        now = line.endpoint.engine.statistics()
+        _add(values, _PORT_SLOTS, self._ports[index], now)
+        self._ports[index] = now
+        self._count_sockets(index, line, values)
+        self._count_faults(index, line, values)
+        port = line.endpoint.port.number
+        sampled = port_row(line, self._place, *sampled_of(now))
+        row = (time.monotonic_ns(), port, *sampled)
+        self._counters.set_port(index, row)
+
+    def _count_load(self) -> None:
         cpu_ns = time.process_time_ns()
-        values[_CPU_NS] = cpu_ns
+        self._counters.values[_CPU_NS] = cpu_ns
         if not self._began_ns:
             self._began_ns = time.monotonic_ns()
             self._began_cpu_ns = cpu_ns
@@ -190,15 +204,17 @@ class Tally:
             values[fault_slot(fault)] += count - before.get(fault, 0)
         self._disturbed[index] = now
 
-    def _count_distributions(self) -> None:
-        """Bring the distributions up to date; each of them is some thirty numbers."""
-        self._count_distribution("generator_lag", -1, self._plane.lags.snapshot())
-        for index, line in enumerate(self._plane.lines):
-            engine = line.endpoint.engine
-            self._count_distribution("round_trip", index, engine.round_trips.snapshot())
-            self._count_distribution(
-                "pacing_error", index, engine.pacing_errors.snapshot()
-            )
+    def _count_distributions_of(self, index: int) -> None:
+        """Bring the distributions of a line up to date; behind the last: of the plane.
+
+        Each of them is some thirty numbers.
+        """
+        if index == len(self._plane.lines):
+            self._count_distribution("generator_lag", -1, self._plane.lags.snapshot())
+            return
+        engine = self._plane.lines[index].endpoint.engine
+        self._count_distribution("round_trip", index, engine.round_trips.snapshot())
+        self._count_distribution("pacing_error", index, engine.pacing_errors.snapshot())
 
     def _count_distribution(self, name: str, index: int, now: HistogramCounts) -> None:
         before = self._distributions.get((name, index))

@@ -80,6 +80,8 @@ class Sampler:
         bin_ns: Time between two samples; 0: none are taken before the end.
         most_looked_at: Queue pairs that are looked at in one bin.
         most_rows: Of these, how many get a row.
+        turns_per_bin: In how many turns the queue pairs of a bin are looked at; what is
+            left when the next bin begins is looked at then.
 
     Attributes:
         rows: Taken so far.
@@ -95,6 +97,7 @@ class Sampler:
         bin_ns: int,
         most_looked_at: int = 1 << 30,
         most_rows: int = 1 << 30,
+        turns_per_bin: int = 1,
     ) -> None:
         self.rows = RecordRows()
         self.bin_ns = bin_ns
@@ -102,6 +105,10 @@ class Sampler:
         self._port_row = port_row
         self._most_looked_at = most_looked_at
         self._most_rows = most_rows
+        self._turns_per_bin = turns_per_bin
+        # Of this bin: queue pairs not looked at yet, and rows that may still come.
+        self._pairs_left = 0
+        self._rows_left = 0
         self._next_ns = 0
         self._taken = 0
         self._turn = 0
@@ -116,19 +123,34 @@ class Sampler:
         ]
 
     def turn(self, now_ns: int) -> None:
-        """Take samples if a bin has ended."""
-        if not self.bin_ns or now_ns < self._next_ns:
-            return
-        self._next_ns = now_ns + self.bin_ns
-        self._sample_ports(now_ns)
+        """Take samples if a bin has ended, or some of them are still to be taken."""
+        if self.bin_ns and now_ns >= self._next_ns:
+            # What is left of the bin before, where turns were rare.
+            self._sample_pairs(self._pairs_left, now_ns)
+            self._next_ns = now_ns + self.bin_ns
+            self._sample_ports(now_ns)
+            self._pairs_left = min(self._most_looked_at, len(self._pairs))
+            self._rows_left = self._most_rows
+            self._count(len(self._endpoints))
+        if self._pairs_left:
+            share = -(
+                -min(self._most_looked_at, len(self._pairs)) // self._turns_per_bin
+            )
+            self._sample_pairs(share, now_ns)
+
+    def _sample_pairs(self, most: int, now_ns: int) -> None:
+        """Look at the next of the queue pairs of this bin."""
         rows = 0
-        for _ in range(min(self._most_looked_at, len(self._pairs))):
+        for _ in range(min(most, self._pairs_left)):
             entry = self._pairs[self._turn]
             self._turn = (self._turn + 1) % len(self._pairs)
+            self._pairs_left -= 1
             rows += self._sample_pair(entry, now_ns)
-            if rows == self._most_rows:
+            if rows == self._rows_left:
+                self._pairs_left = 0
                 break
-        self._count(rows + len(self._endpoints))
+        self._rows_left -= rows
+        self._count(rows)
 
     def finish(self, now_ns: int) -> None:
         """Take the last sample of everything, without bins the only one."""

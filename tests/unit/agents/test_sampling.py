@@ -60,17 +60,20 @@ def test_what_has_changed_is_sampled_once_a_bin() -> None:
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     sampler.turn(0)
+    sampler.turn(1)
     assert rows(sampler.rows.take().queue_pairs, QUEUE_PAIR_FIELDS) == []
     send(plane, 1)
     sampler.turn(BIN_NS - 1)
     assert len(sampler.rows) == 0
     sampler.turn(BIN_NS)
+    sampler.turn(BIN_NS + 1)
     taken = sampler.rows.take()
 
     pairs = rows(taken.queue_pairs, QUEUE_PAIR_FIELDS)
-    assert {(row["rank"], row["peer"]) for row in pairs} == {(0, 1), (1, 0)}
+    # One in each turn, so that packets need not wait for all of them.
+    assert [(row["rank"], row["peer"]) for row in pairs] == [(0, 1), (1, 0)]
+    assert [row["time_ns"] for row in pairs] == [BIN_NS, BIN_NS + 1]
     for row in pairs:
-        assert row["time_ns"] == BIN_NS
         assert (row["data_frames_tx"], row["message_tx"], row["tx_bytes"]) == (1, 1, 8)
         assert (row["rate_bps"], row["alpha"]) == (0, -1)
     ports = rows(taken.ports, PORT_FIELDS)
@@ -79,7 +82,20 @@ def test_what_has_changed_is_sampled_once_a_bin() -> None:
     assert {row["rx_bytes"] for row in ports} == {50}
     assert {(row["socket_drops"], row["send_retries"]) for row in ports} == {(3, 4)}
     sampler.turn(2 * BIN_NS)
+    sampler.turn(2 * BIN_NS + 1)
     assert len(sampler.rows) == 0
+
+
+def test_what_a_bin_had_no_turns_for_comes_with_the_next() -> None:
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    send(plane, 1)
+    sampler.turn(0)
+    sampler.turn(BIN_NS)
+
+    pairs = rows(sampler.rows.queue_pairs, QUEUE_PAIR_FIELDS)
+    assert [(row["time_ns"], row["rank"]) for row in pairs] == [(0, 0), (BIN_NS, 1)]
+    assert len(rows(sampler.rows.ports, PORT_FIELDS)) == 2
 
 
 def test_at_the_end_nothing_is_left_out() -> None:

@@ -33,7 +33,7 @@ from chakram.results.statistics import (
 from chakram.roce.histogram import Histogram
 from chakram_agent.counters import SharedCounters
 from chakram_agent.sampling import port_row
-from chakram_agent.tally import TURNS_PER_DISTRIBUTION, Tally
+from chakram_agent.tally import TURNS_PER_DISTRIBUTION, TURNS_PER_PORT, Tally
 from tests.made_plans import collective, world_plan
 
 SOCKET_DROPS, SEND_RETRIES, RECEIVED_BYTES = 3, 5, 11
@@ -377,6 +377,33 @@ def test_load_tells_limited_and_failed_queue_pairs(shared: SharedCounters) -> No
     assert load.busy_ns == 13
 
 
+def test_a_turn_looks_at_few_and_soon_all_have_had_theirs(
+    shared: SharedCounters,
+) -> None:
+    plan = made_plan()
+    plane = made_plane(plan)
+    tally = Tally(plane, plan, shared, shard=0)
+    seen = []
+    for index, line in enumerate(plane.lines):
+        line.endpoint.engine.now = port_statistics(index)
+        line.port.socket_drops += 1
+    for _ in range(TURNS_PER_PORT):
+        before = shared.snapshot()[slot("socket_drops")]
+        tally.turn()
+        seen.append(shared.snapshot()[slot("socket_drops")] - before)
+
+    # Every port once, and no turn takes several of so few.
+    assert sum(seen) == len(plane.lines)
+    assert max(seen) == 1
+    pairs = sum(len(line.endpoint.engine.pairs) for line in plane.lines)
+    width = len(QUEUE_PAIR_FIELDS)
+    assert len(shared.queue_pair_rows()) == pairs * width
+    assert shared.load(0).queue_pairs == pairs
+    for _ in range(TURNS_PER_PORT):
+        tally.turn()
+    assert shared.snapshot()[slot("socket_drops")] == len(plane.lines)
+
+
 def times(values: Any, name: str) -> tuple[dict[int, int], int]:
     """Return a distribution in shared memory: its buckets that hold any, its sum."""
     first = distribution_slot(name)
@@ -399,10 +426,8 @@ def test_distributions_are_counted_once_and_over_all_ports(
     other.round_trips.add(2_000)
     other.round_trips.add(3_000)
     other.pacing_errors.add(70_000)
-    for _ in range(TURNS_PER_DISTRIBUTION - 1):
+    for _ in range(TURNS_PER_DISTRIBUTION):
         tally.turn()
-    assert not any(any(times(shared.snapshot(), name)[0]) for name in DISTRIBUTIONS)
-    tally.turn()
     expected = {
         "generator_lag": ({0: 1}, 1_000),
         "round_trip": ({1: 2, 2: 1}, 7_000),
