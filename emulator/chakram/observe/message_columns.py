@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.observe.growing_table import read_table
+from chakram.observe.tables import kinds_of
 from chakram.program.operations import POINT_TO_POINT
 
 FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
@@ -44,7 +46,7 @@ class MessageColumns:
         self._ways = ways
         self._times_ns = pa.array([], pa.int64())
         self._taken = 0
-        self._known: dict[tuple[str, int, int], str | None] = {}
+        self._known: dict[tuple[Any, ...], str | None] = {}
 
     def prepare(self, folder: Path) -> None:
         """Find the times of all messages that parts in a run directory hold.
@@ -88,13 +90,12 @@ class MessageColumns:
     def _paths(self, part: pa.Table) -> pa.Array:
         if self._ways is None or not part.num_rows:
             return pa.nulls(part.num_rows, _PATHS)
-        known, texts = self._known, []
-        columns = (part[name].to_pylist() for name in ("job", "src", "qpn"))
-        for key in zip(*columns, strict=True):
-            if key not in known:
-                known[key] = _path_text(self._ways(*key))
-            texts.append(known[key])
-        return pa.array(texts, pa.string()).cast(_PATHS)
+        kinds, number = kinds_of(part, ("job", "src", "qpn"))
+        for key in kinds:
+            if key not in self._known:
+                self._known[key] = _path_text(self._ways(*key))
+        texts = pa.array([self._known[key] for key in kinds], pa.string())
+        return pc.take(texts.cast(_PATHS), number)
 
 
 def _path_text(ways: Sequence[Sequence[str]] | None) -> str | None:

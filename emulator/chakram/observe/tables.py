@@ -353,21 +353,20 @@ class FlowTables:
         return in_order(made, FLOWS)
 
 
-def with_bounds(
-    flows: pa.Table, bound: Callable[[str, int, int, int], int] | None
-) -> pa.Table:
-    """Append to rows of ``FLOWS`` what each message takes at least.
+def kinds_of(
+    rows: pa.Table, names: Iterable[str]
+) -> tuple[list[tuple[Any, ...]], pa.Array]:
+    """Return the different values that rows have in some columns, and whose are which.
 
     Args:
-        flows: The rows.
-        bound: Returns it from job, sender, receiver and size; None: nobody knows.
+        rows: Millions of few kinds.
+        names: Of the columns.
     """
-    # Millions of messages are of few kinds: each kind is a number in mixed radix, so
-    # that Arrow finds them.
+    # Each kind is a number in mixed radix, so that Arrow finds them.
     kinds: list[tuple[Any, ...]] = [()]
-    number = pa.array([0] * flows.num_rows, pa.int64())
-    for name in ("job", "src", "dst", "bytes"):
-        column = flows[name].combine_chunks()
+    number = pa.array([0] * rows.num_rows, pa.int64())
+    for name in names:
+        column = rows[name].combine_chunks()
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         values = column.dictionary.to_pylist()
@@ -380,6 +379,19 @@ def with_bounds(
             for each in number.dictionary.to_pylist()
         ]
         number = number.indices.cast(pa.int64())
+    return kinds, number
+
+
+def with_bounds(
+    flows: pa.Table, bound: Callable[[str, int, int, int], int] | None
+) -> pa.Table:
+    """Append to rows of ``FLOWS`` what each message takes at least.
+
+    Args:
+        flows: The rows.
+        bound: Returns it from job, sender, receiver and size; None: nobody knows.
+    """
+    kinds, number = kinds_of(flows, ("job", "src", "dst", "bytes"))
     times = [None if bound is None else bound(*kind) for kind in kinds]
     column = pc.take(pa.array(times, pa.int64()), number)
     return flows.append_column("bound_ns", column)
