@@ -41,7 +41,36 @@ if TYPE_CHECKING:
     from chakram.results.resolve import OperationTable
 
 _WIDTH = len(FLOW_FIELDS)
-_RECEIVED_NS = FLOW_FIELDS.index("received_ns")
+(
+    _ITERATION,
+    _RANK,
+    _OPERATION,
+    _STEP,
+    _PEER,
+    _POSTED_NS,
+    _LAST_ACKED_NS,
+    _PACKETS,
+    _GENERATOR_WAIT_NS,
+    _CAUSE_KIND,
+    _NUMBER,
+    _RECEIVED_NS,
+) = map(
+    FLOW_FIELDS.index,
+    (
+        "iteration",
+        "rank",
+        "operation",
+        "step",
+        "peer",
+        "posted_ns",
+        "last_acked_ns",
+        "packets",
+        "generator_wait_ns",
+        "cause_kind",
+        "number",
+        "received_ns",
+    ),
+)
 
 _RELEASED_TOGETHER = -1
 """Stands for the step of all flows that the start of the collective released."""
@@ -152,39 +181,51 @@ class CollectiveJoiner:
         return found
 
     def _add_flows(self, rows: RecordRows) -> None:
-        operations = self._operations
+        """Take note of flows; there may be millions, so none becomes an object."""
+        operations, flows = self._operations, rows.flows
+        if len(flows) % _WIDTH:
+            raise ValueError(f"{len(flows)} numbers are not rows of {_WIDTH}")
         late = []
-        for index, row in enumerate(rows_of(FlowRow, rows.flows)):
-            number = operations.operation_number(row.rank, row.operation)
-            gathering = self._gather(row.iteration, operations.identity_of[number])
-            if self._has_arrivals and row.received_ns < 0 <= row.number:
-                message = (row.rank, row.peer, row.number)
-                received_ns = gathering.arrived_ns.pop(message, UNKNOWN)
-                rows.flows[index * _WIDTH + _RECEIVED_NS] = received_ns
-                if received_ns < 0:
-                    gathering.waiting[message] = row
-                    late.append(index)
-            offset_ns = self._offsets_ns[row.rank] if self._offsets_ns else 0
-            start_ns, end_ns = row.posted_ns + offset_ns, row.last_acked_ns + offset_ns
+        # Flows of one operation of a rank come together.
+        iteration = rank = operation = UNKNOWN
+        gathering: _Gathering | None = None
+        offset_ns = 0
+        for at in range(0, len(flows), _WIDTH):
+            if (
+                gathering is None
+                or operation != flows[at + _OPERATION]
+                or rank != flows[at + _RANK]
+                or iteration != flows[at + _ITERATION]
+            ):
+                iteration, rank = flows[at + _ITERATION], flows[at + _RANK]
+                operation = flows[at + _OPERATION]
+                number = operations.operation_number(rank, operation)
+                gathering = self._gather(iteration, operations.identity_of[number])
+                offset_ns = self._offsets_ns[rank] if self._offsets_ns else 0
+            if self._has_arrivals and not _has_arrived(flows, at, gathering):
+                late.append(at)
+            start_ns = flows[at + _POSTED_NS] + offset_ns
+            end_ns = flows[at + _LAST_ACKED_NS] + offset_ns
             if gathering.flow_start_ns is None or start_ns < gathering.flow_start_ns:
                 gathering.flow_start_ns = start_ns
             if gathering.flow_end_ns is None or end_ns > gathering.flow_end_ns:
                 gathering.flow_end_ns = end_ns
                 gathering.critical = CriticalFlow(
-                    src=operations.rank(row.rank)[1],
-                    dst=operations.rank(row.peer)[1],
-                    step=row.step,
+                    src=operations.rank(rank)[1],
+                    dst=operations.rank(flows[at + _PEER])[1],
+                    step=flows[at + _STEP],
                     posted_ns=start_ns,
                     last_acked_ns=end_ns,
                 )
-            gathering.packets += row.packets
-            if row.generator_wait_ns:
-                is_alone = row.cause_kind >= CAUSE_MESSAGE
-                key = (row.rank, row.step if is_alone else _RELEASED_TOGETHER)
-                if row.generator_wait_ns > gathering.waits_ns.get(key, 0):
-                    gathering.waits_ns[key] = row.generator_wait_ns
-        for index in reversed(late):
-            del rows.flows[index * _WIDTH : (index + 1) * _WIDTH]
+            gathering.packets += flows[at + _PACKETS]
+            wait_ns = flows[at + _GENERATOR_WAIT_NS]
+            if wait_ns:
+                is_alone = flows[at + _CAUSE_KIND] >= CAUSE_MESSAGE
+                key = (rank, flows[at + _STEP] if is_alone else _RELEASED_TOGETHER)
+                if wait_ns > gathering.waits_ns.get(key, 0):
+                    gathering.waits_ns[key] = wait_ns
+        for at in reversed(late):
+            del flows[at : at + _WIDTH]
 
     def _add_shares(self, rows: RecordRows) -> list[CollectiveRecord]:
         operations = self._operations
@@ -266,3 +307,16 @@ def _release(gathering: _Gathering, flows: array[int]) -> None:
     for row in gathering.waiting.values():
         flows.extend(row)
     gathering.waiting.clear()
+
+
+def _has_arrived(flows: array[int], at: int, gathering: _Gathering) -> bool:
+    """Fill in when a message was complete; if its receiver has not spoken, keep it."""
+    if flows[at + _RECEIVED_NS] >= 0 or flows[at + _NUMBER] < 0:
+        return True
+    message = (flows[at + _RANK], flows[at + _PEER], flows[at + _NUMBER])
+    received_ns = gathering.arrived_ns.pop(message, UNKNOWN)
+    if received_ns < 0:
+        gathering.waiting[message] = FlowRow._make(flows[at : at + _WIDTH])
+        return False
+    flows[at + _RECEIVED_NS] = received_ns
+    return True
