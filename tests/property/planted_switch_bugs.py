@@ -162,7 +162,8 @@ _apply = FaultSchedule._apply
 def the_fullest_next_hop_is_chosen(
     self: Forwarding, flow: int, node: int, destination: int
 ) -> int:
-    hops = self._hops_to(node, destination)
+    place = self._set_to(node, destination)
+    hops = self._sets[place + 1 : place + 1 + 2 * self._sets[place] : 2]
     return max(hops, key=lambda each: self._ports[each].queued_bytes)
 
 

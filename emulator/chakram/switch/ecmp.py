@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from chakram.switch.draws import flow_hash
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths", "flow_hash"]
-
-_HASH_PRIME = 0x9E3779B1
-"""2**32 over the golden ratio: spreads consecutive numbers over all bits."""
+__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths"]
 
 
 class Flow(NamedTuple):
@@ -109,12 +107,3 @@ class DrawnPaths:
 @lru_cache(maxsize=256)
 def _equal_bounds(count: int) -> tuple[int, ...]:
     return tuple(upper_bounds([1] * count))
-
-
-def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int:
-    """Return a 32-bit number that tells flows apart, as good as any switch's hash."""
-    value = seed & 0xFFFFFFFF
-    for part in (source, destination, source_port):
-        value = ((value ^ part) * _HASH_PRIME) & 0xFFFFFFFF
-        value ^= value >> 15
-    return value

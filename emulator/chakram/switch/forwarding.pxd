@@ -6,39 +6,76 @@ from chakram.switch.draws cimport draw
 from chakram.switch.port cimport Port
 
 cdef int _NO_ROUTE
+cdef int _UNKNOWN
 cdef int _RANDOM
 cdef int _ROUND_ROBIN
 cdef int _ADAPTIVE
 cdef int _HASH
 cdef int _MANY_HOPS
+cdef int _FIELDS
+cdef int _ENTRY
+cdef int _TARGET
+cdef int _VALUE
+cdef int _NODE_BITS
+cdef long long _PORT_MASK
 
 
+# In the order in which they are used: what every packet touches comes first.
 @cython.final
 cdef class Forwarding:
-    cdef list _ports
-    cdef object _next_hops
-    cdef list _balancing
-    cdef unsigned long long _seed
-    cdef list _flows
-    cdef long long[::1] _spans
     cdef long long[::1] _paths
-    cdef Py_ssize_t _paths_used
-    cdef dict _hops
+    cdef long long _width
+    cdef long long _flows
+    cdef long long _nodes
+    cdef long long[::1] _fields
+    cdef long long[::1] _balancing
+    cdef long long[::1] _sets
+    cdef int[::1] _set_of
+    cdef list _ports
     cdef list _numbers
+    cdef unsigned long long _seed
+    cdef dict _choosers
+    cdef dict _set_with
+    cdef Py_ssize_t _sets_used
+    cdef object _next_hops
 
+    cpdef Py_ssize_t add_drawn_flow(
+        self, long long switch, long long destination, long long value
+    ) except -1
+    @cython.locals(flow="long long")
     cpdef links_changed(self)
     cpdef bint has_path(self, long long flow) except -1
+    @cython.locals(step="long long")
+    cpdef int egress(self, int flow, int hop, int node, int destination) except? -2
+    @cython.locals(flow="Py_ssize_t", at="Py_ssize_t")
+    cdef Py_ssize_t _add_flow(
+        self, long long switch, long long destination, long long value
+    ) except -1
     @cython.locals(
-        node="long long", destination="long long", start="Py_ssize_t",
-        end="Py_ssize_t", hops=list, number=int, port=Port, peer=int,
+        at="Py_ssize_t", node="long long", destination="long long", rest="long long",
+        is_drawn=bint, hop="long long", place="Py_ssize_t", count="long long",
+        index="long long",
     )
     cdef _find_path(self, long long flow)
-    @cython.locals(at="Py_ssize_t", number=int, port=Port)
-    cpdef int egress(self, int flow, int hop, int node, int destination) except? -2
-    @cython.locals(hops=list, key="long long")
-    cdef list _hops_to(self, long long node, long long destination)
     @cython.locals(
-        hops=list, count="long long", kind=int, number="unsigned long long", best=int,
+        old="long long[::1]", new="long long[::1]", width="long long",
+        flow="long long", hop="long long",
+    )
+    cdef _widen(self)
+    @cython.locals(place="Py_ssize_t")
+    cdef Py_ssize_t _set_to(
+        self, long long node, long long destination
+    ) except -1
+    @cython.locals(
+        hops=list, place="Py_ssize_t", at="Py_ssize_t", number=int, peer=int,
+        port=Port,
+    )
+    cdef Py_ssize_t _find_set(
+        self, long long node, long long destination
+    ) except -1
+    @cython.locals(
+        place="Py_ssize_t", count="long long", first="Py_ssize_t", kind=int,
+        value="long long", number="unsigned long long", best=int,
         port=Port, least="long long", at="Py_ssize_t",
     )
     cdef int _choose(self, int flow, int node, int destination) except? -2

@@ -1,8 +1,11 @@
 # cython: annotation_typing=False, language_level=3, initializedcheck=False
+# cython: cdivision=True
 """Where packets go on: next hops, and the choice among equal-cost ones.
 
 Where switches hash, the path of a flow is found once and kept until a link goes down or
-comes up: hashes of real switches cost more than everything else about a packet.
+comes up: hashes of real switches cost more than everything else about a packet.  A
+fabric has far more flows than fit into a processor's cache, so what a packet needs of
+its flow at a switch lies in one place, and a flow whose hash is a number is no object.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Forwarding"]
 
 _NO_ROUTE = -1
+_UNKNOWN = -1
 _RANDOM, _ROUND_ROBIN, _ADAPTIVE, _HASH = 1, 2, 3, 0
 _KINDS = {
     "hash": _HASH,
@@ -31,7 +35,15 @@ _KINDS = {
     "round_robin": _ROUND_ROBIN,
     "adaptive": _ADAPTIVE,
 }
+_FEW_HOPS = 4
 _MANY_HOPS = 64
+_FLOWS = 64
+_FIELDS = 3
+# Fields of a flow: where it enters the fabric, the node that it is for, and its hash.
+_ENTRY, _TARGET, _VALUE = range(_FIELDS)
+# Steps of paths: the switch, then the port.
+_NODE_BITS = 32
+_PORT_MASK = 0xFFFF_FFFF
 
 
 def _doubled(old: array[int]) -> array[int]:
@@ -54,15 +66,20 @@ class Forwarding:
 
     __slots__ = (
         "_balancing",
+        "_choosers",
+        "_fields",
         "_flows",
-        "_hops",
         "_next_hops",
+        "_nodes",
         "_numbers",
         "_paths",
-        "_paths_used",
         "_ports",
         "_seed",
-        "_spans",
+        "_set_of",
+        "_set_with",
+        "_sets",
+        "_sets_used",
+        "_width",
     )
 
     def __init__(
@@ -75,16 +92,23 @@ class Forwarding:
     ) -> None:
         self._ports = ports
         self._next_hops = next_hops
-        self._balancing = [_KINDS[each] for each in balancing]
+        self._balancing = array("q", [_KINDS[each] for each in balancing])
         self._seed = seed & ((1 << 64) - 1)
-        # Of each flow: where it enters the fabric, its destination, how to choose.
-        self._flows: list[tuple[int, int, Callable[[], Chooser]]] = []
-        # Ports by which a flow leaves the switches of its path, where that is known:
-        # where they begin and end among those of all flows.
-        self._spans = array("q", bytes(8 * 2 * 64))
-        self._paths = array("q", bytes(8 * _MANY_HOPS))
-        self._paths_used = 0
-        self._hops: dict[int, list[int]] = {}
+        self._flows = 0
+        self._fields = array("q", bytes(8 * _FIELDS * _FLOWS))
+        # Of a flow whose field ``_VALUE`` is ``_UNKNOWN``: what makes its chooser.
+        self._choosers: dict[int, Callable[[], Chooser]] = {}
+        # Of each flow so many numbers: for the switches of its path, where that is
+        # known, the switch and the port by which the flow leaves it.
+        self._width = _FEW_HOPS
+        self._paths = array("q", bytes(8 * self._width * _FLOWS))
+        # Sets of next hops: how many, then of each the port and the node behind it;
+        # where the one of a switch and a destination begins, and that of some ports.
+        self._sets = array("q", bytes(8 * _FLOWS))
+        self._sets_used = 0
+        self._nodes = 1 + max((port.node for port in ports), default=0)
+        self._set_of = self._no_sets()
+        self._set_with: dict[tuple[int, ...], int] = {}
         # Packets for which a switch has chosen so far.
         self._numbers = [0] * len(balancing)
 
@@ -98,23 +122,28 @@ class Forwarding:
             destination: The node that the flow is for.
             chooser: Makes what chooses for it, see ``EcmpHash.chooser``.
         """
-        number = len(self._flows)
-        self._flows.append((switch, destination, chooser))
-        if 2 * number == len(self._spans):
-            self._spans = _doubled(self._spans)
-        self._find_path(number)
-        return number
+        self._choosers[self._flows] = chooser
+        return self._add_flow(switch, destination, _UNKNOWN)
+
+    def add_drawn_flow(self, switch: int, destination: int, value: int) -> int:
+        """Return the number of a flow whose choices are drawn, see ``DrawnPaths``.
+
+        Args:
+            switch: Where it enters.
+            destination: The node that it is for.
+            value: Its ``flow_hash``.
+        """
+        return self._add_flow(switch, destination, value)
 
     def links_changed(self) -> None:
         """Find new paths: links have gone down or come up."""
-        self._hops.clear()
-        self._paths_used = 0
-        for flow in range(len(self._flows)):
+        self._set_of = self._no_sets()
+        for flow in range(self._flows):
             self._find_path(flow)
 
     def has_path(self, flow: int) -> bool:
         """Tell whether any port is known by which a flow leaves a switch."""
-        return self._spans[2 * flow] < self._spans[2 * flow + 1]
+        return self._paths[flow * self._width] != _UNKNOWN
 
     def egress(self, flow: int, hop: int, node: int, destination: int) -> int:
         """Return the port by which a packet leaves switch *node*; -1: by none.
@@ -125,71 +154,134 @@ class Forwarding:
             node: Where it is.
             destination: The node that it is for.
         """
-        at = self._spans[2 * flow] + hop
-        if at < self._spans[2 * flow + 1]:
-            number = self._paths[at]
-            port = self._ports[number]
-            if port.node == node:
-                return number
+        if hop < self._width:
+            step = self._paths[flow * self._width + hop]
+            if step >> _NODE_BITS == node:
+                return step & _PORT_MASK
         return self._choose(flow, node, destination)
+
+    def _add_flow(self, switch: int, destination: int, value: int) -> int:
+        flow = self._flows
+        at = flow * _FIELDS
+        if at + _FIELDS > len(self._fields):
+            self._fields = _doubled(self._fields)
+        if (flow + 1) * self._width > len(self._paths):
+            self._paths = _doubled(self._paths)
+        self._fields[at + _ENTRY] = switch
+        self._fields[at + _TARGET] = destination
+        self._fields[at + _VALUE] = value
+        self._flows = flow + 1
+        self._find_path(flow)
+        return flow
 
     def _find_path(self, flow: int) -> None:
         """Find the ports by which a flow leaves switches, as far as that is known."""
-        node, destination, chooser = self._flows[flow]
-        choose = chooser()
-        if self._paths_used + _MANY_HOPS > len(self._paths):
-            self._paths = _doubled(self._paths)
-        start = end = self._paths_used
-        while node < len(self._balancing) and end < start + _MANY_HOPS:
-            hops = self._hops_to(node, destination)
-            if not hops or (len(hops) > 1 and self._balancing[node] != _HASH):
+        at = flow * _FIELDS
+        node = self._fields[at + _ENTRY]
+        destination = self._fields[at + _TARGET]
+        rest = self._fields[at + _VALUE]
+        is_drawn = rest != _UNKNOWN
+        choose = None if is_drawn else self._choosers[flow]()
+        hop = 0
+        while 0 <= node < len(self._balancing) and hop < _MANY_HOPS:
+            place = self._set_to(node, destination)
+            count = self._sets[place]
+            if count == 0 or (count > 1 and self._balancing[node] != _HASH):
                 break  # what follows is not known before the packet is there
-            number = hops[choose(node, len(hops))]
-            self._paths[end] = number
-            end += 1
-            port = self._ports[number]
-            peer = port.peer
-            if peer < 0:
-                break
-            port = self._ports[peer]
-            node = port.node
-        self._spans[2 * flow] = start
-        self._spans[2 * flow + 1] = self._paths_used = end
+            index = 0
+            if choose is not None:
+                index = choose(node, count)
+            elif count > 1:
+                index = rest % count
+                rest //= count
+            if hop == self._width:
+                self._widen()
+            place += 1 + 2 * index
+            self._paths[flow * self._width + hop] = (
+                node << _NODE_BITS | self._sets[place]
+            )
+            node = self._sets[place + 1]
+            hop += 1
+        while hop < self._width:
+            self._paths[flow * self._width + hop] = _UNKNOWN
+            hop += 1
 
-    def _hops_to(self, node: int, destination: int) -> list[int]:
-        """Return the ports by which to go on, of links that are up if any is."""
-        key = node << 32 | destination
-        hops = self._hops.get(key)
-        if hops is None:
-            known = list(self._next_hops(node, destination))
-            hops = [number for number in known if self._ports[number].is_up] or known
-            self._hops[key] = hops
-        return hops
+    def _widen(self) -> None:
+        """Make room for paths of twice as many hops."""
+        old, width = self._paths, self._width
+        new = array("q", [_UNKNOWN]) * (2 * len(old))
+        for flow in range(self._flows):
+            for hop in range(width):
+                new[2 * width * flow + hop] = old[width * flow + hop]
+        self._paths = new
+        self._width = 2 * width
+
+    def _no_sets(self) -> array[int]:
+        """Return what knows of no set of next hops."""
+        return array("i", [_UNKNOWN]) * (len(self._balancing) * self._nodes)
+
+    def _set_to(self, node: int, destination: int) -> int:
+        """Return where the next hops begin, those of links that are up if any is."""
+        if destination >= self._nodes:
+            self._nodes = destination + 1
+            self._set_of = self._no_sets()
+        place = self._set_of[node * self._nodes + destination]
+        if place == _UNKNOWN:
+            place = self._find_set(node, destination)
+            self._set_of[node * self._nodes + destination] = place
+        return place
+
+    def _find_set(self, node: int, destination: int) -> int:
+        known = list(self._next_hops(node, destination))
+        hops = [number for number in known if self._ports[number].is_up] or known
+        same = self._set_with.get(tuple(hops))
+        if same is not None:
+            return same
+        place = self._sets_used
+        self._set_with[tuple(hops)] = place
+        self._sets_used += 1 + 2 * len(hops)
+        while self._sets_used > len(self._sets):
+            self._sets = _doubled(self._sets)
+        self._sets[place] = len(hops)
+        at = place + 1
+        for number in hops:
+            peer = self._ports[number].peer
+            self._sets[at] = number
+            self._sets[at + 1] = self._ports[peer].node if peer >= 0 else _UNKNOWN
+            at += 2
+        return place
 
     def _choose(self, flow: int, node: int, destination: int) -> int:
-        hops = self._hops_to(node, destination)
-        count = len(hops)
+        place = self._set_to(node, destination)
+        count = self._sets[place]
         if count == 0:
             return _NO_ROUTE
+        first = place + 1
         if count == 1:
-            return hops[0]
+            return self._sets[first]
         kind = self._balancing[node]
         if kind == _HASH:
-            _, _, chooser = self._flows[flow]
-            return hops[chooser()(node, count)]
+            value = self._fields[flow * _FIELDS + _VALUE]
+            at = (
+                self._choosers[flow]()(node, count)
+                if value == _UNKNOWN
+                else value % count
+            )
+            return self._sets[first + 2 * at]
         number = self._numbers[node]
         self._numbers[node] = number + 1
         if kind == _RANDOM:
-            return hops[draw(self._seed, node, number) * count >> 32]
+            at = draw(self._seed, node, number) * count >> 32
+            return self._sets[first + 2 * at]
+        best = self._sets[first + 2 * (number % count)]
         if kind == _ROUND_ROBIN:
-            return hops[number % count]
+            return best
         # The least loaded one; among equals each in its turn.
-        best = hops[number % count]
         port = self._ports[best]
         least = port.queued_bytes
         for at in range(count):
-            port = self._ports[hops[at]]
+            port = self._ports[self._sets[first + 2 * at]]
             if port.queued_bytes < least:
-                best = hops[at]
+                best = port.number
                 least = port.queued_bytes
         return best

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chakram.switch.ecmp import DrawnPaths, Flow, KernelPaths, flow_hash
+from chakram.switch.draws import flow_hash
+from chakram.switch.ecmp import DrawnPaths, Flow, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash
 
 

@@ -15,8 +15,9 @@ from chakram.predict.simulator.bursts import (
     plan_traffic,
 )
 from chakram.predict.simulator.engine import VirtualFabric
+from chakram.predict.simulator.flow_routes import FlowRoutes
 from chakram.predict.simulator.samples import FabricSampler
-from chakram.predict.simulator.switch_fabric import FlowRoutes, SwitchFabric
+from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.results.counters import INJECTED
@@ -178,7 +179,7 @@ def simulate_plan(
         model=switches.model,
         hosts=hosts,
         delays_ns=switches.delays_ns,
-        route=FlowRoutes(router, endpoints, ports, switches, how.ecmp),
+        route=FlowRoutes(router, endpoints, ports, switches, how.ecmp).find,
         dscps=(transport.dscp_data, transport.dscp_ack, transport.dscp_cnp),
         is_marked=bool(transport.ecn),
         whole_bursts=whole_bursts,

@@ -1,30 +1,21 @@
-"""A topology as modelled switches: ports by number, and the paths of flows."""
+"""A topology as modelled switches: ports by number."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
-from chakram.predict.routing import no_path
 from chakram.switch.dependencies import buffer_cycle
-from chakram.switch.ecmp import Flow
 from chakram.switch.model import SwitchModel
 from chakram.switch.profiles import LinkEnd
 from chakram.switch.specs import HostSpec, PortSpec, SwitchSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chakram.fabric.topology import Link, PortRef, Topology
-    from chakram.plan.plan import PortPlan
-    from chakram.predict.routing import Router
-    from chakram.replay.endpoint import Endpoint
-    from chakram.switch.ecmp import EcmpHash
     from chakram.switch.port import Port
     from chakram.switch.profiles import Profile
 
-__all__ = ["FlowRoutes", "SwitchFabric", "port_names"]
+__all__ = ["SwitchFabric", "port_names"]
 
 _JITTER_NS = 30_000
 """What a host of a lab may be late by: a process that sleeps is woken up to some 50 us
@@ -169,66 +160,3 @@ class SwitchFabric:
 def port_names(topology: Topology) -> list[str]:
     """Return the names of the ports of a model, by their number."""
     return [str(link.end_at(node)) for node, link in topology.ends()]
-
-
-class FlowRoutes:
-    """Finds the flow that a burst is of, and the endpoint that it reaches.
-
-    Args:
-        router: Knows addresses.
-        endpoints: The sending and receiving ports.
-        ports: Their plans, in the same order.
-        fabric: What they are the hosts of.
-        ecmp: How its switches choose.
-    """
-
-    def __init__(
-        self,
-        router: Router,
-        endpoints: Sequence[Endpoint],
-        ports: Sequence[PortPlan],
-        fabric: SwitchFabric,
-        ecmp: EcmpHash,
-    ) -> None:
-        self._router = router
-        self._destinations = [each.destinations for each in endpoints]
-        self._ports = ports
-        self._fabric = fabric
-        self._ecmp = ecmp
-        model = fabric.model
-        # Of each port the node of its host, and the one that its host hangs on.
-        self._nodes = [fabric.node(port.host) for port in ports]
-        self._entries = [
-            model.port(model.port(fabric.host_port(port.host)).peer).node
-            for port in ports
-        ]
-
-    def __call__(
-        self, source: int, destination: int, source_port: int
-    ) -> tuple[int, int, int]:
-        """Return flow, node and endpoint; a flow of -1 stays at its port.
-
-        Args:
-            source: Index of the sending endpoint.
-            destination: Index among its destinations.
-            source_port: UDP source port.
-        """
-        address, udp_port = self._destinations[source][destination]
-        receiver = self._router.receiver(source, address, udp_port)
-        if receiver == source:
-            return -1, -1, receiver
-        entry, node = self._entries[source], self._nodes[receiver]
-        flow = Flow(
-            sender=source,
-            receiver=receiver,
-            source=self._ports[source].address,
-            destination=address,
-            source_port=source_port,
-            destination_port=udp_port,
-        )
-        fabric = self._fabric
-        forwarding = fabric.model.forwarding
-        number = forwarding.add_flow(entry, node, partial(self._ecmp.chooser, flow))
-        if not forwarding.has_path(number) and not fabric.next_hops(entry, node):
-            raise no_path(self._ports[source].host, self._ports[receiver].host)
-        return number, node, receiver

@@ -18,7 +18,8 @@ from chakram.plan.plan import Plan, RunSettings
 from chakram.predict.routing import Router, ports_of
 from chakram.predict.simulator.engine import VirtualFabric
 from chakram.predict.simulator.events import NO_EVENT, Events
-from chakram.predict.simulator.switch_fabric import FlowRoutes, SwitchFabric
+from chakram.predict.simulator.flow_routes import FlowRoutes
+from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.switch.ecmp import DrawnPaths
@@ -115,7 +116,7 @@ def joined(plan: Plan, topology: Topology) -> tuple[VirtualFabric, list[Endpoint
         model=switches.model,
         hosts=[switches.host_port(port.host) for port in ports],
         delays_ns=switches.delays_ns,
-        route=FlowRoutes(router, endpoints, ports, switches, paths),
+        route=FlowRoutes(router, endpoints, ports, switches, paths).find,
         dscps=(26, 26, 48),
     )
     return fabric, endpoints

@@ -1,0 +1,33 @@
+# C types of flow_routes.py, for the compiled form.
+
+cimport cython
+
+from chakram.switch.draws cimport flow_hash
+from chakram.switch.forwarding cimport Forwarding
+
+cdef int _UNKNOWN
+
+
+cdef class FlowRoutes:
+    cdef Forwarding _forwarding
+    cdef object _drawn
+    cdef long long[::1] _firsts
+    cdef long long[::1] _receivers
+    cdef long long[::1] _entries
+    cdef long long[::1] _nodes
+    cdef object _router
+    cdef list _destinations
+    cdef object _ports
+    cdef object _fabric
+    cdef object _ecmp
+
+    @cython.locals(
+        receiver="long long", entry="long long", node="long long", number="long long",
+    )
+    cpdef tuple find(
+        self, long long source, long long destination, long long source_port
+    )
+    cdef long long _add_flow(
+        self, long long source, long long destination, long long receiver,
+        long long source_port
+    ) except? -1

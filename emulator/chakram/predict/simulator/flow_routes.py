@@ -1,0 +1,148 @@
+# cython: language_level=3, annotation_typing=False
+"""Which way bursts take through a simulated fabric, and whom they reach.
+
+Every message may have a queue pair, and so a flow, of its own, and its answers are
+another: what is done for each flow is done for every few packets.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from chakram.predict.routing import no_path
+from chakram.switch.draws import flow_hash
+from chakram.switch.ecmp import DrawnPaths, Flow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.plan.plan import PortPlan
+    from chakram.predict.routing import Router
+    from chakram.predict.simulator.switch_fabric import SwitchFabric
+    from chakram.replay.endpoint import Endpoint
+    from chakram.switch.ecmp import EcmpHash
+
+__all__ = ["FlowRoutes"]
+
+_UNKNOWN = -1
+
+
+class FlowRoutes:
+    """Finds the flow that a burst is of, and the endpoint that it reaches.
+
+    Args:
+        router: Knows addresses.
+        endpoints: The sending and receiving ports, with all of their queue pairs.
+        ports: Their plans, in the same order.
+        fabric: What they are the hosts of.
+        ecmp: How its switches choose.
+    """
+
+    __slots__ = (
+        "_destinations",
+        "_drawn",
+        "_ecmp",
+        "_entries",
+        "_fabric",
+        "_firsts",
+        "_forwarding",
+        "_nodes",
+        "_ports",
+        "_receivers",
+        "_router",
+    )
+
+    def __init__(
+        self,
+        router: Router,
+        endpoints: Sequence[Endpoint],
+        ports: Sequence[PortPlan],
+        fabric: SwitchFabric,
+        ecmp: EcmpHash,
+    ) -> None:
+        self._router = router
+        self._ports = ports
+        self._fabric = fabric
+        self._ecmp = ecmp
+        self._drawn = ecmp if isinstance(ecmp, DrawnPaths) else None
+        model = fabric.model
+        self._forwarding = model.forwarding
+        self._destinations = [each.destinations for each in endpoints]
+        # Of all destinations of all endpoints the port, and where those of one begin.
+        index_of = {
+            (port.address, port.udp_port): index for index, port in enumerate(ports)
+        }
+        self._receivers = array(
+            "q",
+            [
+                index_of.get(address, _UNKNOWN)
+                for destinations in self._destinations
+                for address in destinations
+            ],
+        )
+        self._firsts = array("q", accumulate(map(len, self._destinations), initial=0))
+        # Of each port the node of its host, and the one that its host hangs on.
+        self._nodes = array("q", [fabric.node(port.host) for port in ports])
+        self._entries = array(
+            "q",
+            [
+                model.port(model.port(fabric.host_port(port.host)).peer).node
+                for port in ports
+            ],
+        )
+
+    def find(
+        self, source: int, destination: int, source_port: int
+    ) -> tuple[int, int, int]:
+        """Return flow, node and endpoint; a flow of -1 stays at its port.
+
+        Args:
+            source: Index of the sending endpoint.
+            destination: Index among its destinations.
+            source_port: UDP source port.
+
+        Raises:
+            PlanError: If the destination is no port.
+            FabricError: If nothing leads there.
+        """
+        receiver = self._receivers[self._firsts[source] + destination]
+        if receiver == source:
+            return -1, -1, receiver
+        entry = self._entries[source]
+        if receiver == _UNKNOWN or self._nodes[receiver] == self._nodes[source]:
+            # It says what is wrong.
+            self._router.receiver(source, *self._destinations[source][destination])
+        node = self._nodes[receiver]
+        if self._drawn is not None:
+            number = self._forwarding.add_drawn_flow(
+                entry, node, flow_hash(self._drawn.seed, source, receiver, source_port)
+            )
+        else:
+            number = self._add_flow(source, destination, receiver, source_port)
+        if not self._forwarding.has_path(number) and not self._fabric.next_hops(
+            entry, node
+        ):
+            raise no_path(self._ports[source].host, self._ports[receiver].host)
+        return number, node, receiver
+
+    def _add_flow(
+        self, source: int, destination: int, receiver: int, source_port: int
+    ) -> int:
+        """Return the number of a new flow for a hash of what stands in packets."""
+        address, udp_port = self._destinations[source][destination]
+        flow = Flow(
+            sender=source,
+            receiver=receiver,
+            source=self._ports[source].address,
+            destination=address,
+            source_port=source_port,
+            destination_port=udp_port,
+        )
+        return self._forwarding.add_flow(
+            self._entries[source],
+            self._nodes[receiver],
+            partial(self._ecmp.chooser, flow),
+        )
