@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
+from chakram.replay.progress import Flow
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
@@ -86,9 +87,7 @@ class MessageFabric:
         self._arrival_ns: dict[tuple[int, int], int] = {}
         self._acked_ns: dict[tuple[int, int], int] = {}
         self._looks: list[tuple[int, int, int]] = []
-        self._inbox: list[
-            list[tuple[int, int, int, MessageReceived | SendCompleted]]
-        ] = []
+        self._inbox: list[list[tuple[int, int, MessageReceived | SendCompleted]]] = []
         self._number = count()
         settings = {agent.agent: agent.settings for agent in plan.agents}
         agent_of = {port.number: port.agent for port in plan.ports()}
@@ -131,19 +130,20 @@ class MessageFabric:
         """Do what the driver of a rank does: events, timers, posts."""
         replay, inbox, now_ns = self.replays[number], self._inbox[number], self.now_ns
         while inbox and inbox[0][0] <= now_ns:
-            _, _, qpn, event = heappop(inbox)
+            _, _, event = heappop(inbox)
             if isinstance(event, MessageReceived):
-                replay.message_received(qpn, event, now_ns)
+                replay.message_received(event.owner, event, now_ns)
             else:
-                replay.message_acknowledged(qpn, event, now_ns)
+                replay.message_acknowledged(event.context, event, now_ns)
         replay.handle_timers(now_ns)
-        while (post := replay.next_post()) is not None:
-            self._carry(number, *post[:3])
+        while (flow := replay.next_post()) is not None:
+            self._carry(number, flow)
         timer_ns = replay.next_timer_ns()
         if timer_ns != NEVER:
             self._look_at(number, timer_ns)
 
-    def _carry(self, number: int, qpn: int, immediate: int, size_bytes: int) -> None:
+    def _carry(self, number: int, flow: Flow) -> None:
+        qpn, immediate, size_bytes = flow.pair.qpn, flow.immediate, flow.size_bytes
         end = number, qpn
         other, other_qpn = self._other_end[end]
         arrival_ns = self.now_ns + self._delay_ns()
@@ -152,18 +152,18 @@ class MessageFabric:
         acked_ns = max(arrival_ns + self._delay_ns(), self._acked_ns.get(end, 0))
         self._acked_ns[end] = acked_ns
         self.delivered.append((qpn, number, immediate))
-        self._happen(other, other_qpn, received(immediate, size_bytes, arrival_ns))
-        self._happen(
-            number, qpn, acknowledged(immediate, size_bytes, self.now_ns, acked_ns)
-        )
+        arrived = received(immediate, size_bytes, arrival_ns)
+        arrived.owner = self.replays[other].pairs[other_qpn]
+        self._happen(other, arrived)
+        completed = acknowledged(immediate, size_bytes, self.now_ns, acked_ns)
+        completed.context = flow
+        self._happen(number, completed)
 
-    def _happen(
-        self, number: int, qpn: int, event: MessageReceived | SendCompleted
-    ) -> None:
+    def _happen(self, number: int, event: MessageReceived | SendCompleted) -> None:
         time_ns = (
             event.received_ns
             if isinstance(event, MessageReceived)
             else event.last_acked_ns
         )
-        heappush(self._inbox[number], (time_ns, next(self._number), qpn, event))
+        heappush(self._inbox[number], (time_ns, next(self._number), event))
         self._look_at(number, time_ns)

@@ -4,6 +4,8 @@
 
 cdef extern from *:
     """
+    /* Cython makes a wrapper for Python of each, in every module. */
+    #pragma GCC diagnostic ignored "-Wunused-function"
     static CYTHON_INLINE void chakram_prefetch(PyObject *thing, int lines) {
         for (int line = 0; line < lines; line++)
             __builtin_prefetch((char *) thing + 64 * line);

@@ -15,6 +15,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RunSettings
 from chakram.plan.queue_pairs import CREDIT_CHANNELS
+from chakram.replay.progress import Flow
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
 from chakram.roce.events import MessageReceived, SendCompleted
@@ -58,7 +59,7 @@ class World:
             for rank in plan.ranks()
         ]
         self._port_of = {rank.number: rank.port for rank in plan.ranks()}
-        self._under_way: dict[tuple[int, int], deque[tuple[int, int]]] = {}
+        self._under_way: dict[tuple[int, int], deque[Flow]] = {}
         self._not_granted: Counter[tuple[int, str, int, int]] = Counter()
         self.most_under_way = 0
         self.grants = 0
@@ -85,9 +86,8 @@ class World:
 
     def _take_posts(self, number: int) -> None:
         while (post := self._replays[number].next_post()) is not None:
-            qpn, immediate, size_bytes, _ = post
-            link = (self._port_of[number], qpn)
-            self._under_way.setdefault(link, deque()).append((immediate, size_bytes))
+            link = (self._port_of[number], post.pair.qpn)
+            self._under_way.setdefault(link, deque()).append(post)
             _, pair = self._ends[link]
             if pair.channel < CREDIT_CHANNELS:
                 key = (number, pair.group, pair.channel, pair.peer_rank)
@@ -95,7 +95,8 @@ class World:
                 self.most_under_way = max(self.most_under_way, self._not_granted[key])
 
     def _deliver(self, link: tuple[int, int], now_ns: int) -> None:
-        immediate, size = self._under_way[link].popleft()
+        flow = self._under_way[link].popleft()
+        immediate, size = flow.immediate, flow.size_bytes
         number, pair = self._ends[link]
         other, _ = self._ends[pair.remote_port, pair.remote_qpn]
         if pair.channel >= CREDIT_CHANNELS:
@@ -103,13 +104,13 @@ class World:
             channel = pair.channel - CREDIT_CHANNELS
             self._not_granted[other, pair.group, channel, number] -= 1
         self._replays[other].message_received(
-            pair.remote_qpn,
+            self._replays[other].pairs[pair.remote_qpn],
             MessageReceived(immediate, size, 1, 0, now_ns, now_ns),
             now_ns,
         )
         self._take_posts(other)
         self._replays[number].message_acknowledged(
-            pair.qpn,
+            flow,
             SendCompleted(immediate, size, now_ns, now_ns, now_ns, 1, 0, 0, None, 0),
             now_ns,
         )

@@ -65,6 +65,7 @@ class _Posted:
             max(self.wait_by_qpn.values()),
             parts,
         )
+        self.merged.context = last.context
 
 
 def _is_later(event: SendCompleted, parts: MessageParts) -> bool:

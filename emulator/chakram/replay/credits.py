@@ -14,13 +14,15 @@ for, so credits cannot deadlock.  Messages from rank to rank have no such order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
 from chakram.program.operations import POINT_TO_POINT
+from chakram.replay.progress import Flow
 
-Post = tuple[int, int, int, int]
-"""(qpn, immediate, size in bytes, order) of a message."""
+if TYPE_CHECKING:
+    from chakram.replay.pairs import Pair
 
 _IMMEDIATES = 1 << 32
 
@@ -31,11 +33,23 @@ class Credits:
     Args:
         credits: Messages that may be under way to each (group, channel, peer).
         pairs: The queue pairs of the rank.
+        by_qpn: The same, as replay sees them.
     """
 
-    __slots__ = ("_data_of", "_grant_of", "_held", "_left", "_number", "_peer_of")
+    __slots__ = (
+        "_by_qpn",
+        "_data_of",
+        "_grant_of",
+        "_held",
+        "_left",
+        "_number",
+        "_peer_of",
+    )
 
-    def __init__(self, credits: int, pairs: Sequence[QueuePairPlan]) -> None:
+    def __init__(
+        self, credits: int, pairs: Sequence[QueuePairPlan], by_qpn: Mapping[int, Pair]
+    ) -> None:
+        self._by_qpn = by_qpn
         grants = {
             (pair.group, pair.channel - CREDIT_CHANNELS, pair.peer_rank): pair.qpn
             for pair in pairs
@@ -54,26 +68,26 @@ class Credits:
         self._data_of = {grant: qpn for qpn, grant in self._grant_of.items()}
         self._peer_of = {pair.qpn: pair.peer_rank for pair in data.values()}
         self._left = dict.fromkeys(self._grant_of, credits)
-        self._held: dict[int, deque[Post]] = {}
+        self._held: dict[int, deque[Flow]] = {}
         self._number = 0
 
     def is_grant(self, qpn: int) -> bool:
         """Return whether a queue pair carries grants."""
         return qpn in self._data_of
 
-    def holds(self, post: Post) -> bool:
+    def holds(self, flow: Flow) -> bool:
         """Use a credit for a message; True: there is none, and it is kept."""
-        qpn = post[0]
+        qpn = flow.pair.qpn
         left = self._left.get(qpn)
         if left is None:
             return False
         if left:
             self._left[qpn] = left - 1
             return False
-        self._held.setdefault(qpn, deque()).append(post)
+        self._held.setdefault(qpn, deque()).append(flow)
         return True
 
-    def granted(self, qpn: int) -> Post | None:
+    def granted(self, qpn: int) -> Flow | None:
         """Take a grant that came on *qpn*; return the message that it lets go."""
         data = self._data_of[qpn]
         held = self._held.get(data)
@@ -82,19 +96,13 @@ class Credits:
         self._left[data] += 1
         return None
 
-    def grant(self, qpn: int) -> Post | None:
+    def grant(self, qpn: int) -> Flow | None:
         """Return the grant for a message that came on *qpn* and was taken up."""
         grant = self._grant_of.get(qpn)
         if grant is None:
             return None
         self._number = (self._number + 1) % _IMMEDIATES
-        return (grant, self._number, 0, 0)
-
-    def held_keys(self) -> set[int]:
-        """Return what is held, as ``qpn << 32 | immediate``."""
-        return {
-            post[0] << 32 | post[1] for held in self._held.values() for post in held
-        }
+        return Flow(self._by_qpn[grant], self._number)
 
     def waiting_for(self) -> list[str]:
         """Return for each peer how many messages it has not granted, as a clause."""

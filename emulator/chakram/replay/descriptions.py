@@ -16,7 +16,7 @@ from chakram.program.operations import (
 from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 
 if TYPE_CHECKING:
-    from chakram.replay.progress import ActiveOperation, Flow
+    from chakram.replay.progress import ActiveOperation
 
 
 _LOOK_AT = {
@@ -89,7 +89,6 @@ def waiting_words(
     program: RankProgram,
     iteration: int,
     active: Iterable[ActiveOperation],
-    flows: Iterable[Flow],
     rank_of: Mapping[int, int],
 ) -> list[str]:
     """Return what the operations under way wait for, a clause each.
@@ -98,10 +97,10 @@ def waiting_words(
         program: The program.
         iteration: Which one runs.
         active: Operations that have started and not ended.
-        flows: Messages that are posted and not acknowledged.
         rank_of: The rank of the job that has a number in the plan.
     """
     clauses = []
+    unacknowledged: Counter[tuple[int, int]] = Counter()
     for each in active:
         expansion = each.expansion
         missing = [
@@ -117,10 +116,11 @@ def waiting_words(
         if missing:
             name = operation_words(program.operation(each.index), iteration)
             clauses.append(f"{name} waits for {missing_words(missing)}")
-    unacknowledged: Counter[tuple[int, int]] = Counter(
-        (flow.active.index, flow.active.expansion.send_peers[flow.send])
-        for flow in flows
-    )
+        unacknowledged.update(
+            (each.index, peer)
+            for peer, is_posted in zip(expansion.send_peers, each.posted, strict=True)
+            if is_posted
+        )
     for (index, peer), count in unacknowledged.items():
         name = operation_words(program.operation(index), iteration)
         clauses.append(

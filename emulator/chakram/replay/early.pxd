@@ -1,5 +1,6 @@
 # C types of early.py, for the compiled form.
 
+from chakram.replay.pairs cimport Pair
 from chakram.roce.events cimport MessageReceived
 
 
@@ -10,6 +11,6 @@ cdef class EarlyMessages:
     cdef dict _by_key
 
     cpdef keep(
-        self, long long key, long long qpn, long long immediate, MessageReceived event
+        self, long long key, Pair pair, long long immediate, MessageReceived event
     )
     cpdef list take(self, long long key)

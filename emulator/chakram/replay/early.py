@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chakram.replay.pairs import Pair
     from chakram.roce.events import MessageReceived
 
-    Early = tuple[int, int, MessageReceived]
+    Early = tuple[Pair, int, MessageReceived]
     """The queue pair that a message came on, its immediate data, and how it came."""
 
 __all__ = ["EARLY_LIMIT", "EarlyMessages"]
@@ -33,13 +34,15 @@ class EarlyMessages:
         self._limit = limit
         self._by_key: dict[int, list[Early]] = {}
 
-    def keep(self, key: int, qpn: int, immediate: int, event: MessageReceived) -> None:
+    def keep(
+        self, key: int, pair: Pair, immediate: int, event: MessageReceived
+    ) -> None:
         """Keep a message for the operation *key*."""
         if self.count >= self._limit:
             self.refused += 1
             return
         self.count += 1
-        self._by_key.setdefault(key, []).append((qpn, immediate, event))
+        self._by_key.setdefault(key, []).append((pair, immediate, event))
 
     def take(self, key: int) -> list[Early]:
         """Return and forget the messages of an operation, oldest first."""

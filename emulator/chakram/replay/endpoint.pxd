@@ -2,9 +2,12 @@
 
 cimport cython
 
+from chakram.replay.pairs cimport Pair
+from chakram.replay.progress cimport Flow
 from chakram.replay.rank cimport Replay
-from chakram.roce.events cimport MessageReceived, QueuePairFailed, SendCompleted
+from chakram.roce.events cimport MessageReceived, SendCompleted
 from chakram.roce.port cimport PortEngine
+from chakram.roce.queue_pair cimport QueuePair
 
 cdef long long _NEVER
 
@@ -26,9 +29,10 @@ cdef class Endpoint:
     cdef long long _timer_ns
     cdef Py_ssize_t _finished
     cdef long long _computing_calls
-    cdef dict _replay_of_qpn
+    cdef dict _pair_of_qpn
+    cdef list _replay_of_place
+    cdef list _queue_pairs
     cdef dict _bundle_of_qpn
-    cdef dict _peer_of_qpn
     cdef list _arrivals
     cdef long long _turn
     cdef dict _links
@@ -42,12 +46,15 @@ cdef class Endpoint:
     cpdef advance(self, long long now_ns)
     @cython.locals(
         engine=PortEngine, replay=Replay, timer_ns="long long", next_ns="long long",
-        bundles=dict,
+        bundles=dict, post=Flow, queue_pair=QueuePair,
     )
     cdef _serve(self, long long now_ns)
     cpdef expect(self, long long due_ns, object qpn, object event)
-    @cython.locals(replay=Replay)
-    cdef _dispatch(self, object qpn, object event, long long now_ns)
+    @cython.locals(
+        received=MessageReceived, completed=SendCompleted, pair=Pair, replay=Replay,
+        recorded="long long",
+    )
+    cdef _dispatch(self, object event, long long now_ns)
     cpdef long long next_timer_ns(self) except? -1
     @cython.locals(wakeup_ns="long long")
     cpdef long long next_wakeup_ns(self) except? -1

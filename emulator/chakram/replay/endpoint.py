@@ -34,10 +34,11 @@ from chakram.replay.assembly import (
 from chakram.replay.bundle import bundles_of
 from chakram.replay.descriptions import failure_words, foreign_words
 from chakram.replay.local import Lane, LocalLink
+from chakram.replay.pairs import Pair
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
-from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
+from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.turns import SendOrder
 from chakram.roce.verify import PacketVerifier
 
@@ -53,8 +54,10 @@ if TYPE_CHECKING:
     )
     from chakram.plan.transport import TransportPlan
     from chakram.replay.bundle import Bundle
+    from chakram.replay.progress import Flow
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion
+    from chakram.roce.queue_pair import QueuePair
     from chakram.roce.shared_line import SharedLine
 
 __all__ = ["Endpoint"]
@@ -105,8 +108,9 @@ class Endpoint:
         "_lanes",
         "_links",
         "_overhead_bytes",
-        "_peer_of_qpn",
-        "_replay_of_qpn",
+        "_pair_of_qpn",
+        "_queue_pairs",
+        "_replay_of_place",
         "_timer_ns",
         "_turn",
         "_verifier",
@@ -140,8 +144,8 @@ class Endpoint:
         self._timer_ns = NEVER
         self._finished = 0
         self._computing_calls = 0
-        # What comes from ranks of the same host: (time, turn, qpn, event), by time.
-        self._arrivals: list[tuple[int, int, int, Event]] = []
+        # What comes from ranks of the same host: (time, turn, event), by time.
+        self._arrivals: list[tuple[int, int, Event]] = []
         self._turn = 0
         self._links: dict[int, LocalLink] = {}
         self._lanes: dict[int, Lane] = {}
@@ -156,8 +160,10 @@ class Endpoint:
         self.replays: list[Replay] = []
         # Those that have an end; the run does not wait for the others.
         self._awaited: list[Replay] = []
-        self._replay_of_qpn: dict[int, Replay] = {}
-        self._peer_of_qpn: dict[int, tuple[str, int, int]] = {}
+        self._pair_of_qpn: dict[int, Pair] = {}
+        # By place of the pair; of those within the host there is no queue pair.
+        self._replay_of_place: list[Replay] = []
+        self._queue_pairs: list[QueuePair | None] = []
         # Empty if messages go as they are over the one queue pair that there is.
         self._bundle_of_qpn: dict[int, Bundle] = {}
         self.events: deque[tuple[int, Event]] = deque()
@@ -190,33 +196,34 @@ class Endpoint:
                     rank_numbers=rank_numbers,
                     records=self.records,
                     has_arrivals=has_arrivals,
+                    first_place=len(self._queue_pairs),
                 )
+                self._pair_of_qpn |= replay.pairs
                 self.replays.append(replay)
                 if not replay.is_background:
                     self._awaited.append(replay)
                 send_orders: dict[str, SendOrder] = {}
                 lane = Lane()
                 for pair in rank.queue_pairs:
-                    self._replay_of_qpn[pair.qpn] = replay
-                    self._peer_of_qpn[pair.qpn] = (
-                        rank.program.job,
-                        rank.program.rank,
-                        pair.peer_rank,
-                    )
+                    self._replay_of_place.append(replay)
                     if pair.local_rate_bps is not None:
                         self.local_pairs.append(pair)
                         self._lanes[pair.qpn] = lane
+                        self._queue_pairs.append(None)
                         continue
+                    queue_pair = make_queue_pair(
+                        pair,
+                        self._destination(pair),
+                        transport,
+                        self._congestion_settings,
+                        overhead_bytes=self._overhead_bytes,
+                        burst_ns=self._burst_ns,
+                        verifier=self._verifier,
+                    )
+                    queue_pair.belong_to(replay.pairs[pair.qpn])
+                    self._queue_pairs.append(queue_pair)
                     self.engine.add_queue_pair(
-                        make_queue_pair(
-                            pair,
-                            self._destination(pair),
-                            transport,
-                            self._congestion_settings,
-                            overhead_bytes=self._overhead_bytes,
-                            burst_ns=self._burst_ns,
-                            verifier=self._verifier,
-                        ),
+                        queue_pair,
                         # Messages between two ranks, and grants, have no steps to be
                         # ordered by.
                         None
@@ -289,19 +296,17 @@ class Endpoint:
         """Carry out everything that is due: timers, completions, new messages."""
         engine = self.engine
         engine.handle_timers(now_ns)
-        entry = engine.next_event()
-        if entry is None and self._timer_ns > now_ns:
+        event = engine.take_event()
+        if event is None and self._timer_ns > now_ns:
             return
-        while entry is not None:
-            qpn, event = entry
-            self._dispatch(qpn, event, now_ns)
-            entry = engine.next_event()
+        while event is not None:
+            self._dispatch(event, now_ns)
+            event = engine.take_event()
         self._serve(now_ns)
         arrivals = self._arrivals
         while arrivals and arrivals[0][0] <= now_ns:
             while arrivals and arrivals[0][0] <= now_ns:
-                _, _, qpn, event = heappop(arrivals)
-                self._dispatch(qpn, event, now_ns)
+                self._dispatch(heappop(arrivals)[2], now_ns)
             self._serve(now_ns)
         if arrivals and arrivals[0][0] < self._timer_ns:
             self._timer_ns = arrivals[0][0]
@@ -319,19 +324,31 @@ class Endpoint:
                 timer_ns = next_ns
             post = replay.next_post()
             while post is not None:
-                qpn, immediate, size_bytes, order = post
-                bundle = bundles.get(qpn) if bundles else None
-                if self._links and qpn in self._links:
-                    self._links[qpn].carry(immediate, size_bytes, now_ns)
-                elif bundle is None:
-                    engine.post_send(qpn, immediate, size_bytes, now_ns, order)
+                queue_pair = self._queue_pairs[post.pair.place]
+                if queue_pair is None:
+                    self._links[post.pair.qpn].carry(post, now_ns)
+                elif not bundles or post.pair.qpn not in bundles:
+                    engine.post_on(
+                        queue_pair,
+                        post.immediate,
+                        post.size_bytes,
+                        now_ns,
+                        post.order,
+                        None,
+                        0,
+                        post,
+                    )
                 else:
-                    for part_qpn, part_id, part_bytes in bundle.post(
-                        immediate, size_bytes
-                    ):
-                        engine.post_send(part_qpn, part_id, part_bytes, now_ns, order)
+                    self._post_parts(bundles[post.pair.qpn], post, now_ns)
                 post = replay.next_post()
         self._timer_ns = timer_ns
+
+    def _post_parts(self, bundle: Bundle, post: Flow, now_ns: int) -> None:
+        """Post a message on the queue pairs of a bundle."""
+        for qpn, immediate, size_bytes in bundle.post(post.immediate, post.size_bytes):
+            self.engine.post_send(
+                qpn, immediate, size_bytes, now_ns, post.order, None, 0, post
+            )
 
     def link(self, pair: QueuePairPlan, other: Endpoint) -> None:
         """Let the messages of a queue pair of the host go to *other*, maybe itself."""
@@ -340,37 +357,49 @@ class Endpoint:
     def expect(self, due_ns: int, qpn: int, event: Event) -> None:
         """Take an event that happens to a queue pair of the host at *due_ns*."""
         self._turn += 1
-        heappush(self._arrivals, (due_ns, self._turn, qpn, event))
+        event.owner = self._pair_of_qpn[qpn]
+        heappush(self._arrivals, (due_ns, self._turn, event))
         if due_ns < self._timer_ns:
             self._timer_ns = due_ns
 
-    def _dispatch(self, qpn: int, event: Event, now_ns: int) -> None:
-        replay = self._replay_of_qpn.get(qpn)
-        if replay is None:
-            self.events.append((qpn, event))
-            return
-        recorded = qpn
-        bundle = self._bundle_of_qpn.get(qpn) if self._bundle_of_qpn else None
-        if bundle is not None:
-            whole: Event | None = event
-            if isinstance(event, MessageReceived):
-                whole = bundle.received(qpn, event)
-            elif isinstance(event, SendCompleted):
-                whole = bundle.acknowledged(qpn, event)
-            if whole is None:
-                return
-            event = whole
-            if not isinstance(event, QueuePairFailed):
-                recorded = bundle.recorded_qpn(qpn)
-                qpn = bundle.qpn
+    def _dispatch(self, event: Event, now_ns: int) -> None:
+        """Let the replay that an event is for know of it."""
         if isinstance(event, MessageReceived):
-            replay.message_received(qpn, event, now_ns)
+            received: MessageReceived | None = event
+            if not isinstance(event.owner, Pair):
+                self.events.append((event.owner, event))
+                return
+            pair = event.owner
+            if self._bundle_of_qpn and pair.qpn in self._bundle_of_qpn:
+                bundle = self._bundle_of_qpn[pair.qpn]
+                received = bundle.received(pair.qpn, event)
+                pair = self._pair_of_qpn[bundle.qpn]
+            if received is not None:
+                self._replay_of_place[pair.place].message_received(
+                    pair, received, now_ns
+                )
         elif isinstance(event, SendCompleted):
-            replay.message_acknowledged(qpn, event, now_ns, recorded)
+            completed: SendCompleted | None = event
+            if not isinstance(event.owner, Pair):
+                self.events.append((event.owner, event))
+                return
+            pair = event.owner
+            recorded = pair.qpn
+            if self._bundle_of_qpn and pair.qpn in self._bundle_of_qpn:
+                bundle = self._bundle_of_qpn[pair.qpn]
+                completed = bundle.acknowledged(pair.qpn, event)
+                recorded = bundle.recorded_qpn(pair.qpn)
+            if completed is not None:
+                self._replay_of_place[pair.place].message_acknowledged(
+                    completed.context, completed, now_ns, recorded
+                )
+        elif not isinstance(event.owner, Pair):
+            self.events.append((event.owner, event))
         elif self._failure is None:
-            job, rank, peer = self._peer_of_qpn[qpn]
+            pair = event.owner
+            replay = self._replay_of_place[pair.place]
             self._failure = failure_words(
-                job, rank, peer, event.reason, event.retried_for
+                replay.job, replay.rank, pair.peer, event.reason, event.retried_for
             )
 
     def next_timer_ns(self) -> int:
@@ -425,14 +454,18 @@ class Endpoint:
             + sum(
                 pair.responder.bytes_received
                 for pair in self.engine.queue_pairs()
-                if pair.qpn not in self._replay_of_qpn
-                or not self._replay_of_qpn[pair.qpn].is_background
+                if not self._is_of_background(pair.qpn)
             )
             + sum(
                 replay.completed_messages + replay.completed_operations
                 for replay in self._awaited
             )
         )
+
+    def _is_of_background(self, qpn: int) -> bool:
+        """Tell whether a queue pair is one of a rank that is not waited for."""
+        pair = self._pair_of_qpn.get(qpn)
+        return pair is not None and self._replay_of_place[pair.place].is_background
 
     def foreign(self) -> list[str]:
         """Return a sentence for every rank's queue pair that only strangers wrote to.
@@ -445,7 +478,7 @@ class Endpoint:
         address = self.port.address
         return [
             foreign_words(
-                *self._peer_of_qpn[pair.qpn],
+                *self._ends_of(pair.qpn),
                 packets=pair.foreign_packets,
                 expected=address_of_halves(
                     pair.peer_high, pair.peer_low, is_ipv6=is_ipv6(address)
@@ -457,8 +490,14 @@ class Endpoint:
             for pair in engine.queue_pairs()
             if pair.foreign_packets
             and not pair.is_heard
-            and pair.qpn in self._peer_of_qpn
+            and pair.qpn in self._pair_of_qpn
         ]
+
+    def _ends_of(self, qpn: int) -> tuple[str, int, int]:
+        """Return job, rank and peer of a queue pair."""
+        pair = self._pair_of_qpn[qpn]
+        replay = self._replay_of_place[pair.place]
+        return replay.job, replay.rank, pair.peer
 
     def waiting_for(self) -> list[str]:
         """Return for every unfinished rank what it waits for, as sentences."""

@@ -1,7 +1,11 @@
 # C types of expansion.py, for the compiled form.
 
+from chakram.replay.numbers cimport NumberTable
+from chakram.replay.pairs cimport Pair
+
+
 cdef class Expansion:
-    cdef public list send_qpns
+    cdef public list send_pairs
     cdef public list send_messages
     cdef public list send_sizes
     cdef public list send_steps
@@ -9,20 +13,21 @@ cdef class Expansion:
     cdef public list send_peers
     cdef public list needs
     cdef public list first_sends
-    cdef public dict receive_index
+    cdef NumberTable _receives
     cdef public list receive_steps
     cdef public list receive_channels
     cdef public list receive_peers
     cdef public list dependents
 
     cpdef Py_ssize_t messages(self) except? -1
+    cpdef Py_ssize_t receive(self, Pair pair, long long message) except? -2
 
 
 cdef class Expander:
     cdef object _program
     cdef object _job
     cdef object _numbers
-    cdef dict _qpn_of
+    cdef dict _pair_of
     cdef list _row_of
     cdef dict _expansions
     cdef long long _cached_messages

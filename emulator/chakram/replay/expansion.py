@@ -15,12 +15,14 @@ from chakram.collectives.uneven import splits_bytes, uneven_message_bytes, uneve
 from chakram.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE
 from chakram.program.operations import POINT_TO_POINT
+from chakram.replay.numbers import NumberTable
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.plan.plan import RankPlan
+    from chakram.replay.pairs import Pair
 
 __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 
@@ -41,27 +43,26 @@ class Expansion:
     of the peer, how many arrivals each needs; over the receives: step, channel, rank
     number of the peer, and which sends each one releases.  ``first_sends`` need no
     arrival.
-    ``receive_index`` maps ``qpn << 16 | message`` to a receive.
     """
 
     __slots__ = (
+        "_receives",
         "dependents",
         "first_sends",
         "needs",
         "receive_channels",
-        "receive_index",
         "receive_peers",
         "receive_steps",
         "send_channels",
         "send_messages",
+        "send_pairs",
         "send_peers",
-        "send_qpns",
         "send_sizes",
         "send_steps",
     )
 
     def __init__(self) -> None:
-        self.send_qpns: list[int] = []
+        self.send_pairs: list[Pair] = []
         self.send_messages: list[int] = []
         self.send_sizes: list[int] = []
         self.send_steps: list[int] = []
@@ -69,7 +70,8 @@ class Expansion:
         self.send_peers: list[int] = []
         self.needs: list[int] = []
         self.first_sends: list[int] = []
-        self.receive_index: dict[int, int] = {}
+        # By place of the queue pair << 16 | number of the message.
+        self._receives = NumberTable()
         self.receive_steps: list[int] = []
         self.receive_channels: list[int] = []
         self.receive_peers: list[int] = []
@@ -77,7 +79,21 @@ class Expansion:
 
     def messages(self) -> int:
         """Return how many messages the rank sends and receives."""
-        return len(self.send_qpns) + len(self.receive_steps)
+        return len(self.send_pairs) + len(self.receive_steps)
+
+    def receive(self, pair: Pair, message: int) -> int:
+        """Return which receive a message of a queue pair is; -1: none."""
+        return self._receives.find(pair.place << 16 | message)
+
+    def add_receive(
+        self, pair: Pair, message: int, *, step: int, channel: int, peer: int
+    ) -> None:
+        """Expect one message more, which no send waits for."""
+        self._receives.put(pair.place << 16 | message, len(self.receive_steps))
+        self.receive_steps.append(step)
+        self.receive_channels.append(channel)
+        self.receive_peers.append(peer)
+        self.dependents.append(())
 
 
 class Expander:
@@ -85,6 +101,7 @@ class Expander:
 
     Args:
         plan: The rank with its program and queue pairs.
+        pairs: These by QPN, as replay sees them.
         rank_numbers: Number in the plan of every (job, rank).
         cached_messages: How many messages the expansions that are kept may have.
 
@@ -99,8 +116,8 @@ class Expander:
         "_expansions",
         "_job",
         "_numbers",
+        "_pair_of",
         "_program",
-        "_qpn_of",
         "_row_of",
     )
 
@@ -108,14 +125,15 @@ class Expander:
         self,
         *,
         plan: RankPlan,
+        pairs: Mapping[int, Pair],
         rank_numbers: Mapping[tuple[str, int], int],
         cached_messages: int = CACHED_MESSAGES,
     ) -> None:
         self._program = plan.program
         self._job = plan.program.job
         self._numbers = rank_numbers
-        self._qpn_of = {
-            (pair.group, pair.channel, pair.peer_rank): pair.qpn
+        self._pair_of = {
+            (pair.group, pair.channel, pair.peer_rank): pairs[pair.qpn]
             for pair in plan.queue_pairs
             if pair.index == 0
         }
@@ -227,14 +245,13 @@ class Expander:
     def _add_receive(
         self, expansion: Expansion, receive: LocalTransfer, group: str, peer: int
     ) -> None:
-        qpn = self._qpn(group, receive.channel, peer)
-        expansion.receive_index[qpn << 16 | receive.message] = len(
-            expansion.receive_steps
+        expansion.add_receive(
+            self._pair(group, receive.channel, peer),
+            receive.message,
+            step=receive.step,
+            channel=receive.channel,
+            peer=self._number(peer),
         )
-        expansion.receive_steps.append(receive.step)
-        expansion.receive_channels.append(receive.channel)
-        expansion.receive_peers.append(self._number(peer))
-        expansion.dependents.append(())
 
     def _add_send(
         self,
@@ -259,8 +276,8 @@ class Expander:
                 "set size_scale, or choose another algorithm",
             )
         if not send.needs:
-            expansion.first_sends.append(len(expansion.send_qpns))
-        expansion.send_qpns.append(self._qpn(group, send.channel, peer))
+            expansion.first_sends.append(len(expansion.send_pairs))
+        expansion.send_pairs.append(self._pair(group, send.channel, peer))
         expansion.send_messages.append(send.message)
         expansion.send_sizes.append(size_bytes)
         expansion.send_steps.append(send.step)
@@ -278,13 +295,13 @@ class Expander:
             )
         return number
 
-    def _qpn(self, group: str, channel: int, peer: int) -> int:
-        qpn = self._qpn_of.get((group, channel, peer))
-        if qpn is None:
+    def _pair(self, group: str, channel: int, peer: int) -> Pair:
+        pair = self._pair_of.get((group, channel, peer))
+        if pair is None:
             raise PlanError(
                 f"job {self._job} rank {self._program.rank}",
                 f"has no queue pair to rank {peer} for group {group!r}"
                 + (f" on channel {channel}" if channel else ""),
                 "the plan does not belong to this program",
             )
-        return qpn
+        return pair

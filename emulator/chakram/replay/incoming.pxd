@@ -6,6 +6,7 @@ cimport cython
 
 from chakram.replay.early cimport EarlyMessages
 from chakram.replay.expansion cimport Expansion
+from chakram.replay.pairs cimport Pair
 from chakram.replay.progress cimport ActiveOperation
 from chakram.roce.events cimport MessageReceived
 
@@ -21,8 +22,6 @@ cdef class IncomingMessages:
     cdef bytes _kinds
     cdef list _targets
     cdef list _numbers
-    cdef dict _group_of_qpn
-    cdef dict _peer_of_qpn
     cdef list _collectives
     cdef dict _sends
     cdef dict _receives
@@ -41,17 +40,16 @@ cdef class IncomingMessages:
         Expansion expansion, long long ready_ns, long long start_ns, bint is_counted
     )
     cdef end(self, ActiveOperation active)
-    @cython.locals(group="long long", key="long long", active=ActiveOperation)
+    @cython.locals(key="long long", active=ActiveOperation)
     cdef ActiveOperation find(
-        self, long long qpn, long long immediate, MessageReceived event
+        self, Pair pair, long long immediate, MessageReceived event
     )
     cdef refuse(self)
     @cython.locals(
-        message="long long", receive="Py_ssize_t", expansion=Expansion,
-        channel="long long",
+        receive="Py_ssize_t", expansion=Expansion, channel="long long"
     )
     cdef Py_ssize_t take(
-        self, ActiveOperation active, long long qpn, long long immediate,
+        self, ActiveOperation active, Pair pair, long long immediate,
         MessageReceived event
     ) except? -2
     cdef list kept(self, ActiveOperation active)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from chakram.replay.early import Early
     from chakram.replay.expansion import Expansion
+    from chakram.replay.pairs import Pair
     from chakram.replay.tables import ProgramTables
     from chakram.roce.events import MessageReceived
 
@@ -59,10 +60,8 @@ class IncomingMessages:
         "_active",
         "_collectives",
         "_early",
-        "_group_of_qpn",
         "_kinds",
         "_numbers",
-        "_peer_of_qpn",
         "_point_to_point",
         "_receives",
         "_sends",
@@ -75,8 +74,6 @@ class IncomingMessages:
         self._targets = tables.targets
         self._numbers = tables.numbers
         self._point_to_point = tables.point_to_point
-        self._group_of_qpn = tables.group_of_qpn
-        self._peer_of_qpn = tables.peer_of_qpn
         self._collectives = tables.collectives
         self._sends = tables.sends
         self._receives = tables.receives
@@ -137,20 +134,19 @@ class IncomingMessages:
         del self._active[active.key]
 
     def find(
-        self, qpn: int, immediate: int, event: MessageReceived
+        self, pair: Pair, immediate: int, event: MessageReceived
     ) -> ActiveOperation | None:
         """Return the operation that a message belongs to.
 
         None: none that is under way; the message is kept for one to come.
         """
-        group = self._group_of_qpn[qpn]
-        if group == self._point_to_point:
-            key = -1 - (self._peer_of_qpn[qpn] << 32 | immediate)
+        if pair.group == self._point_to_point:
+            key = -1 - (pair.peer << 32 | immediate)
         else:
-            key = group << 16 | immediate >> 16
+            key = pair.group << 16 | immediate >> 16
         active = self._active.get(key)
         if active is None:
-            self._early.keep(key, qpn, immediate, event)
+            self._early.keep(key, pair, immediate, event)
         return active
 
     def refuse(self) -> None:
@@ -158,7 +154,11 @@ class IncomingMessages:
         self._strays += 1
 
     def take(
-        self, active: ActiveOperation, qpn: int, immediate: int, event: MessageReceived
+        self,
+        active: ActiveOperation,
+        pair: Pair,
+        immediate: int,
+        event: MessageReceived,
     ) -> int:
         """Take a message for an operation under way.
 
@@ -166,14 +166,13 @@ class IncomingMessages:
             Which of the messages that the operation receives it is.  ``NOT_NOW``: none,
             it is counted as stray, or one that has come, it is kept for a later one.
         """
-        message = immediate - active.first_immediate
-        receive = active.expansion.receive_index.get(qpn << 16 | message, -1)
+        receive = active.expansion.receive(pair, immediate - active.first_immediate)
         if receive == _NOT_NOW:
             self._strays += 1
             return _NOT_NOW
         if active.arrived[receive]:
             # The peer is ahead by as many collectives as immediates can count.
-            self._early.keep(active.key, qpn, immediate, event)
+            self._early.keep(active.key, pair, immediate, event)
             return _NOT_NOW
         active.arrived[receive] = 1
         active.messages_left -= 1

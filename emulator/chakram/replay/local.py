@@ -15,6 +15,7 @@ from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
 if TYPE_CHECKING:
     from chakram.plan.plan import QueuePairPlan
     from chakram.replay.endpoint import Endpoint
+    from chakram.replay.progress import Flow
 
 
 _BITS_PER_BYTE_NS = 8 * 10**9
@@ -42,8 +43,9 @@ class LocalLink:
         self._pair = pair
         self._lane = lane
 
-    def carry(self, immediate: int, size_bytes: int, now_ns: int) -> None:
+    def carry(self, flow: Flow, now_ns: int) -> None:
         """Bring a message to its receiver, and its sender to know of it."""
+        immediate, size_bytes = flow.immediate, flow.size_bytes
         rate_bps = self._pair.local_rate_bps
         begin_ns = due_ns = now_ns
         if rate_bps:
@@ -60,13 +62,11 @@ class LocalLink:
         parts.departed_ns, parts.received_ns = begin_ns, due_ns
         parts.queue_ns = parts.switch_pause_ns = parts.slow_ns = 0
         parts.serialise_ns = due_ns - begin_ns
-        self._sender.expect(
-            due_ns,
-            self._pair.qpn,
-            SendCompleted(
-                immediate, size_bytes, now_ns, now_ns, due_ns, 0, 0, 0, None, 0, parts
-            ),
+        completed = SendCompleted(
+            immediate, size_bytes, now_ns, now_ns, due_ns, 0, 0, 0, None, 0, parts
         )
+        completed.context = flow
+        self._sender.expect(due_ns, self._pair.qpn, completed)
         if self._receiver is not self._sender:
             self._sender.woken.append(self._receiver)
 

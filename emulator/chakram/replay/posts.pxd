@@ -5,9 +5,11 @@
 cimport cython
 
 from chakram.replay.expansion cimport Expansion
+from chakram.replay.pairs cimport Pair
 from chakram.replay.progress cimport ActiveOperation, Flow
 from chakram.replay.rows cimport RowWriter
 from chakram.roce.events cimport SendCompleted
+from chakram.roce.fifo cimport Fifo
 
 cdef Py_ssize_t _NOTHING
 cdef int _CAUSE_GRANT
@@ -21,8 +23,7 @@ cdef class Posts:
     cdef long long _number
     cdef object _credits
     cdef RowWriter _rows
-    cdef dict _flows
-    cdef object _posts
+    cdef Fifo _posts
 
     @cython.locals(send="Py_ssize_t")
     cdef begin(self, ActiveOperation active)
@@ -30,24 +31,23 @@ cdef class Posts:
         expansion=Expansion, missing=list, send="Py_ssize_t", channel="long long"
     )
     cdef arrived(
-        self, ActiveOperation active, Py_ssize_t receive, long long qpn,
+        self, ActiveOperation active, Py_ssize_t receive, Pair pair,
         long long immediate, long long received_ns
     )
-    @cython.locals(flow=Flow)
-    cdef bint take_grant(self, long long qpn, long long granted_ns) except -1
-    cdef next_post(self)
+    @cython.locals(flow=Flow, active=ActiveOperation)
+    cdef bint take_grant(self, Pair pair, long long granted_ns) except -1
+    cdef Flow next_post(self)
     @cython.locals(
-        flow=Flow, active=ActiveOperation, wait_ns="long long", expansion=Expansion,
+        active=ActiveOperation, wait_ns="long long", qpn="long long",
+        expansion=Expansion,
         channel="long long",
     )
     cdef ActiveOperation acknowledged(
-        self, long long qpn, SendCompleted event, long long iteration,
+        self, Flow flow, SendCompleted event, long long iteration,
         long long recorded_qpn=*
     )
     cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
-    @cython.locals(
-        expansion=Expansion, qpn="long long", immediate="long long", flow=Flow
-    )
+    @cython.locals(expansion=Expansion, flow=Flow)
     cdef _post(
         self, ActiveOperation active, Py_ssize_t send, long long ready_ns,
         int cause_kind, long long cause_rank, long long cause_number

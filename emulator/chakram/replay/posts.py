@@ -9,7 +9,6 @@ acknowledgement it is a flow, which remembers what released it and when.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from chakram.replay.progress import Flow
@@ -21,9 +20,11 @@ from chakram.results.records import (
     CAUSE_START,
     END_ACKNOWLEDGED,
 )
+from chakram.roce.fifo import Fifo
 
 if TYPE_CHECKING:
-    from chakram.replay.credits import Credits, Post
+    from chakram.replay.credits import Credits
+    from chakram.replay.pairs import Pair
     from chakram.replay.progress import ActiveOperation
     from chakram.replay.rows import RowWriter
     from chakram.roce.events import SendCompleted
@@ -47,15 +48,14 @@ class Posts:
         rows: Where rows of finished flows go.
     """
 
-    __slots__ = ("_credits", "_flows", "_number", "_posts", "_rows")
+    __slots__ = ("_credits", "_number", "_posts", "_rows")
 
     def __init__(self, number: int, credits: Credits | None, rows: RowWriter) -> None:
         self._number = number
         self._credits = credits
         self._rows = rows
-        # By qpn << 32 | immediate, also of what is held for want of a credit.
-        self._flows: dict[int, Flow] = {}
-        self._posts: deque[Post] = deque()
+        # Flows.
+        self._posts = Fifo()
 
     # What releases messages.
 
@@ -68,13 +68,13 @@ class Posts:
         self,
         active: ActiveOperation,
         receive: int,
-        qpn: int,
+        pair: Pair,
         immediate: int,
         received_ns: int,
     ) -> None:
         """Post what a message releases that an operation has received."""
         if self._credits is not None:
-            grant = self._credits.grant(qpn)
+            grant = self._credits.grant(pair.qpn)
             if grant is not None:
                 self._posts.append(grant)
         expansion = active.expansion
@@ -97,47 +97,50 @@ class Posts:
                     channel << 32 | immediate,
                 )
 
-    def take_grant(self, qpn: int, granted_ns: int) -> bool:
+    def take_grant(self, pair: Pair, granted_ns: int) -> bool:
         """Let the next message go that waited for the peer of a queue pair.
 
         False: the queue pair carries no grants.
         """
-        if self._credits is None or not self._credits.is_grant(qpn):
+        if self._credits is None or not self._credits.is_grant(pair.qpn):
             return False
-        post = self._credits.granted(qpn)
-        if post is not None:
-            flow = self._flows[post[0] << 32 | post[1]]
+        flow = self._credits.granted(pair.qpn)
+        if flow is not None and flow.active is not None:
+            active = flow.active
             if granted_ns > flow.ready_ns:
                 flow.ready_ns = granted_ns
                 flow.cause_kind = _CAUSE_GRANT
-                flow.cause_rank = flow.active.expansion.send_peers[flow.send]
+                flow.cause_rank = active.expansion.send_peers[flow.send]
                 flow.cause_number = 0
-            self._posts.append(post)
+            active.posted[flow.send] = 1
+            self._posts.append(flow)
         return True
 
     # What becomes of them.
 
-    def next_post(self) -> Post | None:
+    def next_post(self) -> Flow | None:
         """Return the next message to post, or None."""
-        return self._posts.popleft() if self._posts else None
+        return self._posts.take() if self._posts.count > 0 else None
 
     def acknowledged(
-        self, qpn: int, event: SendCompleted, iteration: int, recorded_qpn: int = 0
+        self, flow: Flow, event: SendCompleted, iteration: int, recorded_qpn: int = 0
     ) -> ActiveOperation | None:
         """Record the flow of a message that arrived; return the operation it is of.
 
         The record names *recorded_qpn*, unless that is 0.
         None: the message was a grant.
         """
-        if self._credits is not None and self._credits.is_grant(qpn):
-            return None
-        flow = self._flows.pop(qpn << 32 | event.message_id)
         active = flow.active
+        if active is None:
+            return None
+        active.posted[flow.send] = 0
         # From ready to posted nothing but the generator stands in the way.
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns
-        self._rows.flow(iteration, recorded_qpn or qpn, flow, event, wait_ns)
+        self._rows.flow(
+            iteration, recorded_qpn or flow.pair.qpn, active, flow, event, wait_ns
+        )
         active.generator_wait_ns += wait_ns
         active.retransmitted += event.retransmitted
         active.sent_bytes += event.size_bytes
@@ -153,11 +156,6 @@ class Posts:
         return active
 
     # What it answers.
-
-    def under_way(self) -> list[Flow]:
-        """Return the flows of messages that are posted and not acknowledged."""
-        held = self._credits.held_keys() if self._credits is not None else ()
-        return [flow for key, flow in self._flows.items() if key not in held]
 
     def waiting_for(self) -> list[str]:
         """Return for each peer how many messages it has not granted, as a clause."""
@@ -187,22 +185,18 @@ class Posts:
         cause_number: int,
     ) -> None:
         expansion = active.expansion
-        qpn = expansion.send_qpns[send]
-        immediate = active.first_immediate + expansion.send_messages[send]
         # Not by arguments: in compiled code these would become objects on the way.
         flow = Flow.__new__(Flow)
+        flow.pair = expansion.send_pairs[send]
+        flow.immediate = active.first_immediate + expansion.send_messages[send]
+        flow.size_bytes = expansion.send_sizes[send]
+        flow.order = active.first_order + expansion.send_steps[send]
         flow.active = active
         flow.send = send
         flow.ready_ns = ready_ns
         flow.cause_kind = cause_kind
         flow.cause_rank = cause_rank
         flow.cause_number = cause_number
-        self._flows[qpn << 32 | immediate] = flow
-        post = (
-            qpn,
-            immediate,
-            expansion.send_sizes[send],
-            active.first_order + expansion.send_steps[send],
-        )
-        if self._credits is None or not self._credits.holds(post):
-            self._posts.append(post)
+        if self._credits is None or not self._credits.holds(flow):
+            active.posted[send] = 1
+            self._posts.append(flow)

@@ -3,6 +3,7 @@
 cimport cython
 
 from chakram.replay.expansion cimport Expansion
+from chakram.replay.pairs cimport Pair
 
 
 cdef int _END_START
@@ -17,6 +18,7 @@ cdef class ActiveOperation:
     cdef public Expansion expansion
     cdef public list missing_needs
     cdef public bytearray arrived
+    cdef public bytearray posted
     cdef public long long messages_left
     cdef public long long ready_ns
     cdef public Py_ssize_t released_by
@@ -37,7 +39,13 @@ cdef class ActiveOperation:
     cdef note_end(self, int kind, long long rank, long long number, long long time_ns)
 
 
+# The garbage collector need not look at it: nothing that it holds leads back to it.
+@cython.no_gc
 cdef class Flow:
+    cdef public Pair pair
+    cdef public long long immediate
+    cdef public long long size_bytes
+    cdef public long long order
     cdef public ActiveOperation active
     cdef public Py_ssize_t send
     cdef public long long ready_ns

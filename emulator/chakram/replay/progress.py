@@ -10,6 +10,7 @@ from chakram.results.records import END_START, UNKNOWN
 
 if TYPE_CHECKING:
     from chakram.replay.expansion import Expansion
+    from chakram.replay.pairs import Pair
 
 __all__ = ["ActiveOperation", "Activity", "Flow"]
 
@@ -27,6 +28,7 @@ class ActiveOperation:
         first_order: Order of the messages of its first step.
         expansion: Its messages.
         missing_needs: By send, how many arrivals it still waits for.
+        posted: By send, whether it is posted and not acknowledged.
         arrived: By receive, whether it has arrived.
         messages_left: Sends not acknowledged and receives not arrived.
         ready_ns: When its dependencies were done.
@@ -57,6 +59,7 @@ class ActiveOperation:
         "key",
         "messages_left",
         "missing_needs",
+        "posted",
         "ready_ns",
         "received_bytes",
         "released_by",
@@ -84,6 +87,7 @@ class ActiveOperation:
         self.first_order = first_order
         self.expansion = expansion
         self.missing_needs = list(expansion.needs)
+        self.posted = bytearray(len(expansion.send_pairs))
         self.arrived = bytearray(len(expansion.receive_steps))
         self.messages_left = expansion.messages()
         self.ready_ns = ready_ns
@@ -125,10 +129,15 @@ class ActiveOperation:
 
 
 class Flow:
-    """A message on its way: where it belongs and what released it.
+    """A message on its way: where it goes and belongs, and what released it.
 
     Attributes:
-        active: Its operation.
+        pair: The queue pair that it goes by.
+        immediate: Its immediate data.
+        size_bytes: Its payload.
+        order: Of the messages of one process group those of a lower order are to leave
+            first: those of the earlier collective, then those of the earlier step.
+        active: Its operation; None: it is a grant.
         send: Which of the operation's sends it is.
         ready_ns: When it was released.
         cause_kind: A ``CAUSE_*`` number; see ``chakram.results.records``.
@@ -141,25 +150,27 @@ class Flow:
         "cause_kind",
         "cause_number",
         "cause_rank",
+        "immediate",
+        "order",
+        "pair",
         "ready_ns",
         "send",
+        "size_bytes",
     )
 
     def __init__(
-        self,
-        active: ActiveOperation,
-        send: int,
-        ready_ns: int,
-        cause_kind: int,
-        cause_rank: int,
-        cause_number: int,
+        self, pair: Pair, immediate: int, size_bytes: int = 0, order: int = 0
     ) -> None:
-        self.active = active
-        self.send = send
-        self.ready_ns = ready_ns
-        self.cause_kind = cause_kind
-        self.cause_rank = cause_rank
-        self.cause_number = cause_number
+        self.pair = pair
+        self.immediate = immediate
+        self.size_bytes = size_bytes
+        self.order = order
+        self.active: ActiveOperation | None = None
+        self.send = 0
+        self.ready_ns = 0
+        self.cause_kind = 0
+        self.cause_rank = 0
+        self.cause_number = 0
 
 
 class Activity:

@@ -4,8 +4,9 @@ cimport cython
 
 from chakram.replay.incoming cimport IncomingMessages
 from chakram.replay.expansion cimport Expander, Expansion
+from chakram.replay.pairs cimport Pair
 from chakram.replay.posts cimport Posts
-from chakram.replay.progress cimport ActiveOperation, Activity
+from chakram.replay.progress cimport ActiveOperation, Activity, Flow
 from chakram.replay.readiness cimport Readiness
 from chakram.replay.rows cimport RowWriter
 from chakram.replay.streams cimport ComputeStreams
@@ -27,6 +28,7 @@ cdef class Replay:
     cdef readonly long long completed_messages
     cdef readonly long long completed_operations
     cdef readonly long long finished_ns
+    cdef readonly dict pairs
     cdef object _program
     cdef bytes _kinds
     cdef bytes _are_barriers
@@ -57,13 +59,13 @@ cdef class Replay:
     @cython.locals(
         received_ns="long long", immediate="long long", active=ActiveOperation
     )
-    cpdef message_received(self, long long qpn, MessageReceived event, long long now_ns)
+    cpdef message_received(self, Pair pair, MessageReceived event, long long now_ns)
     @cython.locals(acked_ns="long long", active=ActiveOperation)
     cpdef message_acknowledged(
-        self, long long qpn, SendCompleted event, long long now_ns,
+        self, Flow flow, SendCompleted event, long long now_ns,
         long long recorded_qpn=*
     )
-    cpdef next_post(self)
+    cpdef Flow next_post(self)
     cpdef bint finished(self) except -1
     cpdef bint is_measuring(self) except -1
     cpdef long long stray_messages(self) except? -1
@@ -82,7 +84,7 @@ cdef class Replay:
     cdef _end_compute(self, Py_ssize_t index, long long end_ns)
     @cython.locals(
         expansion=Expansion, ready_ns="long long", start_ns="long long",
-        is_counted="bint", active=ActiveOperation, qpn="long long",
+        is_counted="bint", active=ActiveOperation, pair=Pair,
         immediate="long long", event=MessageReceived,
     )
     cdef _start_communication(self, Py_ssize_t index, long long now_ns)
@@ -90,7 +92,7 @@ cdef class Replay:
         receive="Py_ssize_t", expansion=Expansion, channel="long long"
     )
     cdef _arrive(
-        self, ActiveOperation active, long long qpn, long long immediate,
+        self, ActiveOperation active, Pair pair, long long immediate,
         MessageReceived event
     )
     cdef _end(self, ActiveOperation active)

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.plan.plan import RankPlan, RunSettings
-    from chakram.replay.credits import Post
-    from chakram.replay.progress import ActiveOperation
+    from chakram.replay.pairs import Pair
+    from chakram.replay.progress import ActiveOperation, Flow
     from chakram.results.records import RecordRows
     from chakram.roce.events import MessageReceived, SendCompleted
 
@@ -74,8 +74,10 @@ class Replay:
         rank_numbers: Number in the plan of every (job, rank).
         records: Where rows of finished flows, shares and iterations go.
         has_arrivals: Whether rows of messages that arrive go there, too.
+        first_place: Of its first queue pair, see ``Pair``.
 
     Attributes:
+        pairs: Its queue pairs by QPN, in the order of the plan.
         is_background: Whether it goes on until all others have finished.
         iteration: The one that runs, or runs next.
         completed_messages: Own messages acknowledged, over all iterations.
@@ -117,6 +119,7 @@ class Replay:
         "iteration",
         "job",
         "number",
+        "pairs",
         "rank",
     )
 
@@ -128,6 +131,7 @@ class Replay:
         rank_numbers: Mapping[tuple[str, int], int],
         records: RecordRows,
         has_arrivals: bool = False,
+        first_place: int = 0,
     ) -> None:
         program = plan.program
         self.number = plan.number
@@ -148,12 +152,15 @@ class Replay:
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
         columns = program.columns
-        tables = ProgramTables(plan)
+        tables = ProgramTables(plan, first_place)
+        self.pairs = tables.pairs
         self._kinds = tables.kinds
         self._are_barriers = tables.are_barriers
         self._durations_ns = tables.durations_ns
         self._stream_of = tables.streams
-        self._expander = Expander(plan=plan, rank_numbers=rank_numbers)
+        self._expander = Expander(
+            plan=plan, pairs=tables.pairs, rank_numbers=rank_numbers
+        )
         self._preference = preferences(job.policy, columns)
         self._readiness = Readiness(
             list(map(columns.dependencies_of, range(len(columns)))),
@@ -173,7 +180,9 @@ class Replay:
         self._arrivals = IncomingMessages(tables)
         self._posts = Posts(
             plan.number,
-            Credits(settings.credits, plan.queue_pairs) if settings.credits else None,
+            Credits(settings.credits, plan.queue_pairs, tables.pairs)
+            if settings.credits
+            else None,
             self._rows,
         )
         self._activity = Activity()
@@ -196,7 +205,7 @@ class Replay:
         """End what computes or pauses and whose time is over; start what is due."""
         self._handle_timers_until(now_ns, now_ns)
 
-    def message_received(self, qpn: int, event: MessageReceived, now_ns: int) -> None:
+    def message_received(self, pair: Pair, event: MessageReceived, now_ns: int) -> None:
         """Take note that a message of the peer of a queue pair is complete."""
         received_ns = event.received_ns
         if self._timers and self._timers[0][0] <= received_ns:
@@ -205,27 +214,27 @@ class Replay:
             self._arrivals.refuse()
             return
         immediate = event.message_id
-        if self._posts.take_grant(qpn, received_ns):
+        if self._posts.take_grant(pair, received_ns):
             return
-        active = self._arrivals.find(qpn, immediate, event)
+        active = self._arrivals.find(pair, immediate, event)
         if active is None:
             return
-        self._arrive(active, qpn, immediate, event)
+        self._arrive(active, pair, immediate, event)
         if active.messages_left == 0:
             self._end(active)
             self._run(now_ns)
 
     def message_acknowledged(
-        self, qpn: int, event: SendCompleted, now_ns: int, recorded_qpn: int = 0
+        self, flow: Flow, event: SendCompleted, now_ns: int, recorded_qpn: int = 0
     ) -> None:
-        """Take note that all bytes of a message are acknowledged; record its flow.
+        """Take note that all bytes of a message are acknowledged; record that.
 
         Its record names *recorded_qpn* where that is another of a bundle.
         """
         acked_ns = event.last_acked_ns
         if self._timers and self._timers[0][0] <= acked_ns:
             self._handle_timers_until(acked_ns, now_ns)
-        active = self._posts.acknowledged(qpn, event, self.iteration, recorded_qpn)
+        active = self._posts.acknowledged(flow, event, self.iteration, recorded_qpn)
         if active is None:
             return
         self.completed_messages += 1
@@ -235,12 +244,8 @@ class Replay:
 
     # What it answers.
 
-    def next_post(self) -> Post | None:
-        """Return the next (qpn, immediate, size in bytes, order) to post, or None.
-
-        Of the messages of one process group those of a lower order are to leave first:
-        those of the earlier collective, then those of the earlier step.
-        """
+    def next_post(self) -> Flow | None:
+        """Return the next message to post, or None."""
         return self._posts.next_post()
 
     def finished(self) -> bool:
@@ -265,7 +270,6 @@ class Replay:
             program=self._program,
             iteration=self.iteration,
             active=self._arrivals.under_way(),
-            flows=self._posts.under_way(),
             rank_of={
                 number: rank
                 for (job, rank), number in self._numbers.items()
@@ -384,7 +388,7 @@ class Replay:
         is_counted = not self._are_barriers[index]
         ready_ns = self._readiness.ready_ns[index]
         # What has nothing to send needs nobody to do it: it begins when it is ready.
-        start_ns = now_ns if expansion.send_qpns else ready_ns
+        start_ns = now_ns if expansion.send_pairs else ready_ns
         active = self._arrivals.begin(
             index,
             self.iteration,
@@ -402,16 +406,20 @@ class Replay:
             self._activity.change(0, 1, start_ns)
         self._posts.begin(active)
         if self._arrivals.early():
-            for qpn, immediate, event in self._arrivals.kept(active):
-                self._arrive(active, qpn, immediate, event)
+            for pair, immediate, event in self._arrivals.kept(active):
+                self._arrive(active, pair, immediate, event)
         if active.messages_left == 0:
             self._end(active)
 
     def _arrive(
-        self, active: ActiveOperation, qpn: int, immediate: int, event: MessageReceived
+        self,
+        active: ActiveOperation,
+        pair: Pair,
+        immediate: int,
+        event: MessageReceived,
     ) -> None:
         """Take a message for an operation under way; post what it releases."""
-        receive = self._arrivals.take(active, qpn, immediate, event)
+        receive = self._arrivals.take(active, pair, immediate, event)
         if receive == _NOT_NOW:
             return
         if self._has_arrivals:
@@ -424,7 +432,7 @@ class Replay:
                 channel << 32 | immediate,
                 event.received_ns,
             )
-        self._posts.arrived(active, receive, qpn, immediate, event.received_ns)
+        self._posts.arrived(active, receive, pair, immediate, event.received_ns)
 
     def _end(self, active: ActiveOperation) -> None:
         """Record an operation of which every message is done."""

@@ -28,8 +28,8 @@ cdef class RowWriter:
         parts=MessageParts, at="Py_ssize_t",
     )
     cpdef flow(
-        self, long long iteration, long long qpn, Flow flow, SendCompleted event,
-        long long wait_ns
+        self, long long iteration, long long qpn, ActiveOperation active, Flow flow,
+        SendCompleted event, long long wait_ns
     )
     @cython.locals(row="long long[::1]")
     cpdef share(self, long long iteration, ActiveOperation active)

@@ -73,15 +73,24 @@ class RowWriter:
         self._iteration_bytes = memoryview(self._iteration).cast("B")
 
     def flow(
-        self, iteration: int, qpn: int, flow: Flow, event: SendCompleted, wait_ns: int
+        self,
+        iteration: int,
+        qpn: int,
+        active: ActiveOperation,
+        flow: Flow,
+        event: SendCompleted,
+        wait_ns: int,
     ) -> None:
-        """Write one message; *wait_ns*: how long it waited for the generator."""
-        expansion = flow.active.expansion
+        """Write one message of an operation.
+
+        *wait_ns*: how long it waited for the generator.
+        """
+        expansion = active.expansion
         send = flow.send
         row = self._flow
         row[0] = iteration
         row[1] = self._number
-        row[2] = flow.active.index
+        row[2] = active.index
         row[3] = expansion.send_steps[send]
         row[4] = expansion.send_channels[send]
         row[5] = expansion.send_peers[send]

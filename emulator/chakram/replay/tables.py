@@ -8,6 +8,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT
+from chakram.replay.pairs import Pair
 from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class ProgramTables:
 
     Args:
         plan: The rank with its program, which is sound, and queue pairs.
+        first_place: Of its first queue pair, see ``Pair``.
 
     Attributes:
         kinds: By operation, what it is; see ``chakram.program.columns``.
@@ -32,10 +34,9 @@ class ProgramTables:
         numbers: By operation, its number in the group, or between the two ranks.
         are_barriers: By operation, whether it is one.
         groups: Number of each process group, by name.
-        point_to_point: Stands for a group in ``group_of_qpn``: no group, but messages
-            from rank to rank.
-        group_of_qpn: What the messages of a queue pair belong to.
-        peer_of_qpn: The rank at the other end.
+        point_to_point: Stands for a group of a pair: no group, but messages from rank
+            to rank.
+        pairs: The queue pairs by QPN, in the order of the plan.
         collectives: By number of a group, its collectives in one iteration.
         sends: By rank, the messages to it in one iteration.
         receives: By rank, the messages from it in one iteration.
@@ -49,11 +50,10 @@ class ProgramTables:
         "are_barriers",
         "collectives",
         "durations_ns",
-        "group_of_qpn",
         "groups",
         "kinds",
         "numbers",
-        "peer_of_qpn",
+        "pairs",
         "point_to_point",
         "receives",
         "sends",
@@ -61,7 +61,7 @@ class ProgramTables:
         "targets",
     )
 
-    def __init__(self, plan: RankPlan) -> None:
+    def __init__(self, plan: RankPlan, first_place: int = 0) -> None:
         program = plan.program
         where = f"job {program.job} rank {program.rank}"
         columns = program.columns
@@ -100,8 +100,7 @@ class ProgramTables:
                 "rename the group",
             )
         self.point_to_point = len(self.groups)
-        self.group_of_qpn: dict[int, int] = {}
-        self.peer_of_qpn: dict[int, int] = {}
+        self.pairs: dict[int, Pair] = {}
         for pair in plan.queue_pairs:
             group = (
                 self.point_to_point
@@ -121,8 +120,8 @@ class ProgramTables:
                     f"queue pair {pair.qpn} leads to rank {pair.peer_rank}",
                     f"ranks are 0 to {MOST_RANKS - 1}",
                 )
-            self.group_of_qpn[pair.qpn] = group
-            self.peer_of_qpn[pair.qpn] = pair.peer_rank
+            place = first_place + len(self.pairs)
+            self.pairs[pair.qpn] = Pair(pair.qpn, group, pair.peer_rank, place)
         self.collectives = [0] * len(self.groups)
         for row in columns.rows_of(COLLECTIVE):
             self.collectives[self.targets[row]] += 1

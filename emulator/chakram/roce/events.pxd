@@ -29,7 +29,11 @@ cdef class MessageParts:
     cpdef object conclude(self)
 
 
+# Nothing that an event holds leads back to it: the garbage collector need not look.
+@cython.no_gc
 cdef class SendCompleted:
+    cdef public object owner
+    cdef public object context
     cdef readonly long long message_id
     cdef readonly long long size_bytes
     cdef readonly long long posted_ns
@@ -43,7 +47,9 @@ cdef class SendCompleted:
     cdef readonly MessageParts parts
 
 
+@cython.no_gc
 cdef class MessageReceived:
+    cdef public object owner
     cdef readonly object message_id
     cdef readonly long long size_bytes
     cdef readonly long long packets
@@ -54,6 +60,7 @@ cdef class MessageReceived:
 
 
 cdef class QueuePairFailed:
+    cdef public object owner
     cdef readonly object reason
     cdef readonly long long flushed
     cdef readonly long long failed_ns

@@ -7,6 +7,8 @@ are not changed after that.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "Event",
     "MessageParts",
@@ -118,6 +120,8 @@ class SendCompleted:
     """A message that was posted here has been acknowledged to its last byte.
 
     Attributes:
+        owner: Of its queue pair: see `QueuePair.belong_to`.
+        context: As posted.
         message_id: As posted.
         size_bytes: As posted.
         posted_ns: When it was posted.
@@ -134,10 +138,12 @@ class SendCompleted:
 
     __slots__ = (
         "cnps",
+        "context",
         "first_sent_ns",
         "generator_wait_ns",
         "last_acked_ns",
         "message_id",
+        "owner",
         "packets",
         "parts",
         "posted_ns",
@@ -171,6 +177,8 @@ class SendCompleted:
         self.rate_at_start_bps = rate_at_start_bps
         self.generator_wait_ns = generator_wait_ns
         self.parts = parts
+        self.owner: Any = None
+        self.context: Any = None
 
     def __repr__(self) -> str:
         return (
@@ -186,6 +194,7 @@ class MessageReceived:
     WRITEs without immediate that came before it on its queue pair are part of it.
 
     Attributes:
+        owner: Of its queue pair: see `QueuePair.belong_to`.
         message_id: Its immediate data; None for a SEND without.
         size_bytes: Its payload.
         packets: How many it had.
@@ -201,6 +210,7 @@ class MessageReceived:
         "ce",
         "first_received_ns",
         "message_id",
+        "owner",
         "packets",
         "received_ns",
         "size_bytes",
@@ -224,6 +234,7 @@ class MessageReceived:
         self.first_received_ns = first_received_ns
         self.received_ns = received_ns
         self.wrong = wrong
+        self.owner: Any = None
 
     def __repr__(self) -> str:
         return (
@@ -236,6 +247,7 @@ class QueuePairFailed:
     """The queue pair is in the error state: it sends and accepts nothing any more.
 
     Attributes:
+        owner: Of the queue pair: see `QueuePair.belong_to`.
         reason: What happened, as a clause.
         flushed: Messages posted here that will never complete.
         failed_ns: When.
@@ -243,7 +255,7 @@ class QueuePairFailed:
             ``chakram.roce.retries``; None: it failed for something else.
     """
 
-    __slots__ = ("failed_ns", "flushed", "reason", "retried_for")
+    __slots__ = ("failed_ns", "flushed", "owner", "reason", "retried_for")
 
     def __init__(
         self,
@@ -256,6 +268,7 @@ class QueuePairFailed:
         self.flushed = flushed
         self.failed_ns = failed_ns
         self.retried_for = retried_for
+        self.owner: Any = None
 
     def __repr__(self) -> str:
         return f"QueuePairFailed(reason={self.reason!r}, flushed={self.flushed})"

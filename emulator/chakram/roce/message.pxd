@@ -3,6 +3,8 @@ cimport cython
 from chakram.roce.events cimport MessageParts, SendCompleted
 
 
+# The garbage collector need not look at it: a context does not lead back to it.
+@cython.no_gc
 cdef class Message(MessageParts):
     cdef public long long message_id
     cdef public long long size_bytes
@@ -16,7 +18,7 @@ cdef class Message(MessageParts):
     cdef public long long generator_wait_ns
     cdef public long long cnps_before
     cdef public long long order
-    # Not "object": what holds only bytes needs no room for the garbage collector.
+    cdef public object context
     cdef public bytes contents
     cdef public unsigned long long remote_offset
     cdef public bint continues

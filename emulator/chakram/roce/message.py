@@ -27,6 +27,7 @@ class Message(MessageParts):
         cnps_before: CNPs of the queue pair before its first packet.
         order: Of two messages of queue pairs that share a `SendOrder`, the one with the
             lower order goes first.
+        context: What its user knows it by; it comes back with its completion.
         contents: Its payload; None: it does not matter what it carries.
         remote_offset: Where a WRITE goes, from where the queue pair's WRITEs go.
         continues: Whether the message before it is a part of the same larger one.
@@ -35,6 +36,7 @@ class Message(MessageParts):
     __slots__ = (
         "cnps_before",
         "contents",
+        "context",
         "continues",
         "first_byte",
         "first_sent_ns",
@@ -64,6 +66,7 @@ class Message(MessageParts):
         self.generator_wait_ns = 0
         self.cnps_before = 0
         self.order = 0
+        self.context: object = None
         self.contents: bytes | None = None
         self.remote_offset = 0
         self.continues = False
@@ -89,6 +92,7 @@ class Message(MessageParts):
         rate_bps = self.rate_at_start_bps
         # Not by arguments: in compiled code these would become objects on the way.
         event = SendCompleted.__new__(SendCompleted)
+        event.context = self.context
         event.message_id = self.message_id
         event.size_bytes = self.size_bytes
         event.posted_ns = self.posted_ns

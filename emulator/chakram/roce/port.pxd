@@ -1,16 +1,18 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
+from chakram.roce.fifo cimport Fifo
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.queue_pairs cimport QueuePairs
 from chakram.roce.receiver cimport Receiver
 from chakram.roce.scheduler cimport Scheduler
 
 
 cdef class PortEngine:
-    cdef dict _queue_pairs
-    cdef object _events
+    cdef QueuePairs _queue_pairs
+    cdef Fifo _events
     cdef Line _line
     cdef Scheduler _scheduler
     cdef Receiver _receiver
@@ -18,12 +20,17 @@ cdef class PortEngine:
     cdef readonly Histogram pacing_errors
 
     cpdef object add_queue_pair(self, QueuePair queue_pair, object send_order=*)
-    cpdef QueuePair queue_pair(self, object qpn)
-    @cython.locals(queue_pair=QueuePair)
-    cpdef object post_send(self, object qpn, long long message_id, long long size_bytes,
-                           long long now_ns, long long order=*, bytes contents=*,
-                           unsigned long long remote_offset=*)
+    cpdef QueuePair queue_pair(self, long long qpn)
+    cpdef object post_send(self, long long qpn, long long message_id,
+                           long long size_bytes, long long now_ns, long long order=*,
+                           bytes contents=*, unsigned long long remote_offset=*,
+                           object context=*)
+    cpdef object post_on(self, QueuePair queue_pair, long long message_id,
+                         long long size_bytes, long long now_ns, long long order=*,
+                         bytes contents=*, unsigned long long remote_offset=*,
+                         object context=*)
     cpdef object next_event(self)
+    cpdef object take_event(self)
     @cython.locals(burst=Burst)
     cpdef Burst next_burst(self, long long now_ns)
     cpdef Burst peek_burst(self, long long now_ns)

@@ -7,12 +7,13 @@ What leaves, and when: `chakram.roce.scheduler`. Who gets what arrives:
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.results.statistics import PortStatistics, gather, row_reader
+from chakram.roce.fifo import Fifo
 from chakram.roce.histogram import Histogram
 from chakram.roce.pacing import Line
+from chakram.roce.queue_pairs import QueuePairs
 from chakram.roce.receiver import Receiver
 from chakram.roce.scheduler import Scheduler
 
@@ -80,8 +81,8 @@ class PortEngine:
                 f"{max_burst_packets} packets in a burst are not in 1..128"
             )
         self._line = line or Line(rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns)
-        self._queue_pairs: dict[int, QueuePair] = {}
-        self._events: deque[tuple[int, Event]] = deque()
+        self._queue_pairs = QueuePairs()
+        self._events = Fifo()
         self._scheduler = Scheduler(
             queue_pairs=self._queue_pairs,
             line=self._line,
@@ -110,9 +111,7 @@ class PortEngine:
         Raises:
             ValueError: If its QPN is taken.
         """
-        if queue_pair.qpn in self._queue_pairs:
-            raise ValueError(f"there is a queue pair {queue_pair.qpn} already")
-        self._queue_pairs[queue_pair.qpn] = queue_pair
+        self._queue_pairs.add(queue_pair)
         queue_pair.redirect_events(self._events)
         queue_pair.send_order = send_order
         queue_pair.requester.measure_round_trips(self.round_trips)
@@ -124,11 +123,11 @@ class PortEngine:
         Raises:
             KeyError: If there is none.
         """
-        return self._queue_pairs[qpn]
+        return self._queue_pairs.of(qpn)
 
     def queue_pairs(self) -> tuple[QueuePair, ...]:
         """Return all queue pairs, in the order in which they were added."""
-        return tuple(self._queue_pairs.values())
+        return self._queue_pairs.all()
 
     def post_send(
         self,
@@ -139,26 +138,59 @@ class PortEngine:
         order: int = 0,
         contents: bytes | None = None,
         remote_offset: int = 0,
+        context: object = None,
     ) -> None:
         """Send a message on queue pair *qpn*: see `QueuePair.post_send`.
 
         Of messages of queue pairs that share a `SendOrder` those of a lower *order* go
         first; messages of one queue pair go in the order in which they are posted.
+        `SendCompleted` has the *context*, which must not lead to the port.
 
         Raises:
             KeyError: If there is no such queue pair.
             ValueError: If the message is out of range.
         """
-        queue_pair = self._queue_pairs[qpn]
+        self.post_on(
+            self._queue_pairs.of(qpn),
+            message_id,
+            size_bytes,
+            now_ns,
+            order,
+            contents,
+            remote_offset,
+            context,
+        )
+
+    def post_on(
+        self,
+        queue_pair: QueuePair,
+        message_id: int,
+        size_bytes: int,
+        now_ns: int,
+        order: int = 0,
+        contents: bytes | None = None,
+        remote_offset: int = 0,
+        context: object = None,
+    ) -> None:
+        """Send a message on one of the port's queue pairs: see `post_send`."""
+        queue_pair.fetch_sender()
         queue_pair.requester.post_send(
-            message_id, size_bytes, now_ns, order, contents, remote_offset
+            message_id, size_bytes, now_ns, order, contents, remote_offset, context
         )
         if not queue_pair.is_in_ring:
             self._scheduler.update(queue_pair, now_ns, now_ns)
 
-    def next_event(self) -> tuple[int, Event] | None:
-        """Return what has happened and the QPN to whom, oldest first, or None."""
-        return self._events.popleft() if self._events else None
+    def next_event(self) -> tuple[Any, Event] | None:
+        """Return what has happened and to whom, oldest first, or None.
+
+        To whom says the QPN, or whatever the queue pair has been told to belong to.
+        """
+        event = self.take_event()
+        return None if event is None else (event.owner, event)
+
+    def take_event(self) -> Event | None:
+        """Return what has happened, oldest first, or None; `owner` says to whom."""
+        return self._events.take() if self._events.count > 0 else None
 
     def faults_disturbed(self) -> dict[int, int]:
         """Return by fault of the run how many packets it has disturbed; here none."""
@@ -288,7 +320,7 @@ class PortEngine:
 
         That time is what `next_wakeup_ns` said last.
         """
-        return self._scheduler.has_news or len(self._events) > 0
+        return self._scheduler.has_news or self._events.count > 0
 
     def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int = 0) -> bool:
         """Let queue pair *qpn* refuse the packet *psn* for now.

@@ -1,10 +1,15 @@
 cimport cython
 
+from chakram.prefetch_lines cimport prefetch
 from chakram.roce.arrivals cimport Arrivals
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
+from chakram.roce.fifo cimport Fifo
+from chakram.roce.pacing cimport Pace
 from chakram.roce.requester cimport Requester
 from chakram.roce.responder cimport Responder
+from chakram.roce.retries cimport Retries
+from chakram.roce.send_queue cimport SendQueue
 from chakram.roce.verify cimport ArrivingFlow
 
 cdef long long _NEVER
@@ -16,19 +21,35 @@ cdef int _CNP_BYTES
 
 
 cdef class QueuePair:
+    # What every packet looks at comes first.
     cdef readonly long long qpn
-    cdef readonly long long remote_qpn
-    cdef readonly int source_port
-    cdef readonly long long destination
-    cdef readonly int path_mtu
-    cdef readonly int overhead_bytes
-    cdef unsigned long long _remote_address
-    cdef unsigned long long _remote_key
-    cdef CongestionControl _congestion_control
-    cdef object _events
     cdef readonly Requester requester
     cdef readonly Responder responder
     cdef readonly Arrivals arrivals
+    cdef CongestionControl _congestion_control
+    cdef Pace _pace
+    cdef SendQueue _queue
+    cdef Retries _retries
+    cdef public bint is_in_ring
+    cdef public bint is_answering
+    cdef public long long order
+    cdef public long long turn_behind
+    cdef public object send_order
+    cdef public long long deficit_bytes
+    cdef public long long ready_since_ns
+    cdef public long long wait_before_ns
+    cdef public long long timeout_entry_ns
+    cdef public long long control_entry_ns
+    cdef public long long ready_entry_ns
+    cdef readonly long long remote_qpn
+    cdef readonly int source_port
+    cdef readonly int path_mtu
+    cdef readonly int overhead_bytes
+    cdef readonly long long destination
+    cdef unsigned long long _remote_address
+    cdef unsigned long long _remote_key
+    cdef Fifo _events
+    cdef object _owner
     cdef readonly object memory
     cdef readonly bint is_bound
     cdef readonly unsigned long long peer_high
@@ -38,19 +59,11 @@ cdef class QueuePair:
     cdef readonly unsigned long long foreign_high
     cdef readonly unsigned long long foreign_low
     cdef public ArrivingFlow flow
-    cdef public bint is_in_ring
-    cdef public object send_order
-    cdef public long long order
-    cdef public long long turn_behind
-    cdef public bint is_answering
-    cdef public long long deficit_bytes
-    cdef public long long ready_since_ns
-    cdef public long long wait_before_ns
-    cdef public long long timeout_entry_ns
-    cdef public long long control_entry_ns
-    cdef public long long ready_entry_ns
 
-    cpdef object redirect_events(self, object events)
+    cpdef object redirect_events(self, Fifo events)
+    cpdef object belong_to(self, object owner)
+    cpdef object fetch_sender(self)
+    cpdef object fetch_receiver(self)
     cpdef object bind_to(self, unsigned long long peer_high,
                          unsigned long long peer_low)
     cpdef bint takes_from(self, unsigned long long high,

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from chakram.fields import check_fields
+from chakram.prefetch import prefetch
 from chakram.results.statistics import QueuePairStatistics, gather
 from chakram.roce.arrivals import Arrivals
 from chakram.roce.burst import Burst
@@ -15,6 +15,7 @@ from chakram.roce.constants import (
     NEVER,
     BurstKind,
 )
+from chakram.roce.fifo import Fifo
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
 
@@ -73,8 +74,12 @@ class QueuePair:
     __slots__ = (
         "_congestion_control",
         "_events",
+        "_owner",
+        "_pace",
+        "_queue",
         "_remote_address",
         "_remote_key",
+        "_retries",
         "arrivals",
         "control_entry_ns",
         "deficit_bytes",
@@ -159,7 +164,8 @@ class QueuePair:
         self._remote_key = remote_key
         self.memory = memory
         self._congestion_control = congestion_control
-        self._events: deque[tuple[int, Event]] = deque()
+        self._events = Fifo()
+        self._owner: object = pair.qpn
         self.requester = Requester(
             pair,
             settings,
@@ -175,6 +181,10 @@ class QueuePair:
             cnp_limiter=cnp_limiter,
             memory=memory,
         )
+        # What is always looked at together is found from here, and comes at once.
+        self._pace = self.requester.pace
+        self._queue = self.requester.queue
+        self._retries = self.requester.retries
         self.arrivals = Arrivals(
             qpn=pair.qpn,
             requester=self.requester,
@@ -202,12 +212,22 @@ class QueuePair:
         self.control_entry_ns = _NEVER
         self.ready_entry_ns = _NEVER
 
-    def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
+    def redirect_events(self, events: Fifo) -> None:
         """Report to *events*, a port's, from now on; what is there moves along."""
-        events.extend(self._events)
+        while self._events.count:
+            events.append(self._events.take())
         self._events = events
-        self.requester.redirect_events(events)
-        self.responder.redirect_events(events)
+        self.requester.redirect_events(events, self._owner)
+        self.responder.redirect_events(events, self._owner)
+
+    def belong_to(self, owner: object) -> None:
+        """Let events name *owner* from now on, and no longer the QPN.
+
+        So who uses the queue pair finds what it keeps of it without looking for it.
+        """
+        self._owner = owner
+        self.requester.redirect_events(self._events, owner)
+        self.responder.redirect_events(self._events, owner)
 
     def bind_to(self, peer_high: int, peer_low: int) -> None:
         """Take, of what arrives as bytes, only what comes from one address.
@@ -227,6 +247,22 @@ class QueuePair:
         self.foreign_packets += 1
         self.foreign_high = high
         self.foreign_low = low
+
+    def fetch_sender(self) -> None:
+        """Let the memory come that is looked at when it sends, or hears of that."""
+        prefetch(self, 6)
+        prefetch(self.requester, 7)
+        prefetch(self._queue, 2)
+        prefetch(self._congestion_control, 2)
+        prefetch(self._pace, 2)
+        prefetch(self._retries, 2)
+
+    def fetch_receiver(self) -> None:
+        """Let the memory come that is looked at when data arrive."""
+        prefetch(self, 6)
+        prefetch(self.responder, 6)
+        prefetch(self.arrivals, 1)
+        prefetch(self.requester, 1)
 
     # The user.
 
@@ -262,7 +298,7 @@ class QueuePair:
 
     def next_event(self) -> Event | None:
         """Return what has happened, oldest first, or None."""
-        return self._events.popleft()[1] if self._events else None
+        return self._events.take() if self._events.count else None
 
     def statistics(self) -> QueuePairStatistics:
         """Return the counters as they are now."""

@@ -3,6 +3,7 @@ cimport cython
 from chakram.roce.burst cimport Burst
 from chakram.roce.datagrams cimport Run, SegmentParser
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.queue_pairs cimport QueuePairs
 from chakram.roce.scheduler cimport Scheduler
 from chakram.roce.verify cimport ArrivingFlow, PacketVerifier
 
@@ -15,7 +16,7 @@ cdef int _ACKNOWLEDGE
 
 
 cdef class Receiver:
-    cdef dict _queue_pairs
+    cdef QueuePairs _queue_pairs
     cdef Scheduler _scheduler
     cdef PacketVerifier _verifier
     cdef int _until_next
@@ -35,7 +36,7 @@ cdef class Receiver:
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
                                int count, int ce)
     @cython.locals(queue_pair=QueuePair)
-    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
+    cpdef bint be_not_ready(self, long long qpn, long long psn, long long now_ns,
                             int ce) except -1
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long", verifier=PacketVerifier,
@@ -46,7 +47,7 @@ cdef class Receiver:
                                    unsigned long long source_high,
                                    unsigned long long source_low)
     @cython.locals(queue_pair=QueuePair)
-    cpdef bint is_foreign(self, object qpn, unsigned long long high,
+    cpdef bint is_foreign(self, long long qpn, unsigned long long high,
                           unsigned long long low) except -1
     @cython.locals(queue_pair=QueuePair)
     cdef QueuePair _addressed(self, long long qpn, unsigned long long high,

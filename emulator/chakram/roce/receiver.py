@@ -17,6 +17,7 @@ from chakram.roce.verify import INTACT, WRONG_ICRC
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.queue_pairs import QueuePairs
     from chakram.roce.scheduler import Scheduler
     from chakram.roce.verify import PacketVerifier
 
@@ -66,14 +67,14 @@ class Receiver:
     def __init__(
         self,
         *,
-        queue_pairs: dict[int, QueuePair],
+        queue_pairs: QueuePairs,
         scheduler: Scheduler,
         verifier: PacketVerifier | None,
     ) -> None:
         """Begin with nothing received.
 
         Args:
-            queue_pairs: Those of the port by QPN; a dictionary of the port's.
+            queue_pairs: Those of the port.
             scheduler: Is told whose packets have arrived.
             verifier: Looks at packets that arrive as bytes; None: nobody does.
         """
@@ -105,7 +106,7 @@ class Receiver:
     ) -> None:
         """See `PortEngine.receive_burst`; here *count* is known."""
         self.packets_received += count
-        queue_pair = self._queue_pairs.get(burst.destination_qpn)
+        queue_pair = self._queue_pairs.find(burst.destination_qpn)
         if queue_pair is None:
             self.unknown_queue_pair += count
             return
@@ -116,18 +117,20 @@ class Receiver:
             return
         if burst.is_marked:
             ce = count
-        queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
-        # Most data lets nobody send anything.
-        if (
-            burst.kind != _DATA
-            or queue_pair.responder.has_answer()
-            or queue_pair.requester.failed
-        ):
+        if burst.kind == _DATA:
+            queue_pair.fetch_receiver()
+            queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
+            # Most data lets nobody send anything.
+            if queue_pair.responder.has_answer() or queue_pair.requester.failed:
+                self._scheduler.note_data(queue_pair, now_ns)
+        else:
+            queue_pair.fetch_sender()
+            queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
             self._scheduler.update(queue_pair, now_ns, now_ns)
 
     def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int) -> bool:
         """See `PortEngine.be_not_ready`."""
-        queue_pair = self._queue_pairs.get(qpn)
+        queue_pair = self._queue_pairs.find(qpn)
         if queue_pair is None or not queue_pair.responder.be_not_ready(psn, ce, now_ns):
             return False
         self._scheduler.update(queue_pair, now_ns, now_ns)
@@ -203,7 +206,7 @@ class Receiver:
 
     def is_foreign(self, qpn: int, high: int, low: int) -> bool:
         """See `PortEngine.is_foreign`."""
-        queue_pair = self._queue_pairs.get(qpn)
+        queue_pair = self._queue_pairs.find(qpn)
         return queue_pair is not None and not queue_pair.takes_from(high, low)
 
     def _addressed(self, qpn: int, high: int, low: int) -> QueuePair | None:
@@ -212,7 +215,7 @@ class Receiver:
         All that one receive hands over comes from one address, so this is asked once
         for every receive, and again where the queue pair changes.
         """
-        queue_pair = self._queue_pairs.get(qpn)
+        queue_pair = self._queue_pairs.find(qpn)
         if queue_pair is None:
             self.unknown_queue_pair += 1
             return None

@@ -2,6 +2,8 @@ cimport cython
 
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
+from chakram.roce.events cimport SendCompleted
+from chakram.roce.fifo cimport Fifo
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.message cimport Message
 from chakram.roce.pacing cimport Line, Pace
@@ -23,34 +25,33 @@ cdef int _PACE
 
 
 cdef class Requester:
-    cdef object _events
-    cdef object _qpn
-    cdef int _path_mtu
-    cdef int _overhead_bytes
-    cdef long long _first_psn
-    cdef long long _window_bytes
+    # What every packet looks at comes first, so that it takes few lines of memory.
+    cdef int _state
+    cdef readonly bint failed
+    cdef long long _qpn
     cdef CongestionControl _congestion_control
-    cdef long long _ack_interval_packets
-    cdef Pace _pace
-    cdef int _verb
-    cdef SendQueue _queue
+    cdef readonly SendQueue queue
+    cdef readonly Pace pace
+    cdef readonly Retries retries
+    cdef Fifo _events
+    cdef object _owner
+    cdef Line _line
     cdef long long _unacknowledged
     cdef long long _unacknowledged_byte
     cdef long long _next
     cdef long long _next_byte
     cdef long long _highest
-    cdef long long _reordering_packets
-    cdef long long _hole_end
-    cdef long long _resume
-    cdef long long _most_outstanding
     cdef long long _ack_sequence
-    cdef long long _asked_sequence
     cdef long long _since_request
-    cdef readonly Retries retries
-    cdef Line _line
-    cdef int _state
+    cdef int _verb
+    cdef int _path_mtu
+    cdef int _overhead_bytes
     cdef bint _is_repairing
     cdef bint _is_piece
+    cdef long long _first_psn
+    cdef long long _window_bytes
+    cdef long long _ack_interval_packets
+    cdef long long _most_outstanding
     cdef long long _since_ns
     cdef long long _until_ns
     cdef long long _paused_ns
@@ -60,34 +61,38 @@ cdef class Requester:
     cdef long long _pause_ns
     cdef long long _transfer_ns
     cdef long long _repair_ns
-    cdef Histogram _round_trips
     cdef long long _sample_sequence
     cdef long long _sample_sent_ns
-    cdef readonly bint failed
-    cdef readonly object failure
-    cdef readonly long long messages_posted
-    cdef readonly long long messages_completed
-    cdef readonly long long messages_flushed
+    cdef Histogram _round_trips
+    cdef long long _hole_end
+    cdef long long _asked_sequence
     cdef readonly long long packets_sent
     cdef readonly long long bytes_sent
     cdef readonly long long wire_bytes_sent
+    cdef readonly long long acks_received
+    cdef readonly long long cnps_received
+    cdef readonly long long messages_posted
+    cdef readonly long long messages_completed
+    cdef long long _reordering_packets
+    cdef long long _resume
+    cdef readonly object failure
+    cdef readonly long long messages_flushed
     cdef readonly long long packets_retransmitted
     cdef readonly long long bytes_retransmitted
-    cdef readonly long long acks_received
     cdef readonly long long acks_invalid
     cdef readonly long long naks_received
     cdef readonly long long naks_stale
     cdef readonly long long naks_overtaken
     cdef readonly long long receiver_not_ready
-    cdef readonly long long cnps_received
     cdef readonly long long timeouts
 
-    cpdef object redirect_events(self, object events)
+    cpdef object redirect_events(self, Fifo events, object owner)
     cpdef object measure_round_trips(self, Histogram round_trips)
-    @cython.locals(is_next="bint")
+    @cython.locals(is_next="bint", message=Message)
     cpdef object post_send(self, long long message_id, long long size_bytes,
                            long long now_ns, long long order=*, bytes contents=*,
-                           unsigned long long remote_offset=*)
+                           unsigned long long remote_offset=*, object context=*)
+    cpdef bint is_idle(self) except -1
     cpdef object demand(self, long long since_ns)
     cpdef long long sending_order(self) except? -1
     @cython.locals(message=Message, outstanding="long long", payload="long long",
@@ -133,7 +138,8 @@ cdef class Requester:
     cdef long long _window(self) except? -1
     @cython.locals(distance="long long")
     cdef long long _sequence_of(self, long long psn) except? -1
-    @cython.locals(byte="long long", message=Message, round_trip_ns="long long")
+    @cython.locals(byte="long long", message=Message, event=SendCompleted,
+                   round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
     cdef object _go_back(self, int reason, long long now_ns)
     cdef object _leap(self)

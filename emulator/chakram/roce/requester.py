@@ -34,13 +34,11 @@ from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT, Retries
 from chakram.roce.send_queue import SendQueue
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from chakram.plan.plan import QueuePairPlan
     from chakram.plan.transport import TransportPlan
     from chakram.roce.burst import Burst
     from chakram.roce.congestion.base import CongestionControl
-    from chakram.roce.events import Event
+    from chakram.roce.fifo import Fifo
     from chakram.roce.histogram import Histogram
     from chakram.roce.message import Message
     from chakram.roce.pacing import Line
@@ -66,7 +64,13 @@ NAK_REASONS: dict[int, str] = {
 
 
 class Requester:
-    """See the module; `QueuePair` describes the parameters and calls the methods."""
+    """See the module; `QueuePair` describes the parameters and calls the methods.
+
+    Attributes:
+        pace: When its congestion control lets it send; its own.
+        queue: The messages that it sends; likewise.
+        retries: What it waits for, and how often it has; likewise.
+    """
 
     __slots__ = (
         "_ack_interval_packets",
@@ -84,14 +88,13 @@ class Requester:
         "_next",
         "_next_byte",
         "_overhead_bytes",
-        "_pace",
+        "_owner",
         "_pace_ns",
         "_path_mtu",
         "_pause_ns",
         "_paused_ns",
         "_port_ns",
         "_qpn",
-        "_queue",
         "_reordering_packets",
         "_repair_ns",
         "_resume",
@@ -121,8 +124,10 @@ class Requester:
         "naks_overtaken",
         "naks_received",
         "naks_stale",
+        "pace",
         "packets_retransmitted",
         "packets_sent",
+        "queue",
         "receiver_not_ready",
         "retries",
         "timeouts",
@@ -134,12 +139,13 @@ class Requester:
         pair: QueuePairPlan,
         settings: TransportPlan,
         *,
-        events: deque[tuple[int, Event]],
+        events: Fifo,
         overhead_bytes: int,
         congestion_control: CongestionControl,
         burst_ns: int,
     ) -> None:
         self._events = events
+        self._owner: object = pair.qpn
         self._qpn = pair.qpn
         self._path_mtu = settings.path_mtu
         self._overhead_bytes = overhead_bytes
@@ -149,7 +155,7 @@ class Requester:
         self.retries = Retries(settings, seed=pair.qpn)
         # Rounded up to whole bursts.
         self._ack_interval_packets = settings.ack_interval_packets
-        self._pace = Pace(
+        self.pace = Pace(
             congestion_control=congestion_control,
             burst_ns=burst_ns,
             # A queue pair's rate is as hard to keep on time as its port's.
@@ -158,7 +164,7 @@ class Requester:
             saves_up=settings.saves_up,
         )
         self._verb = int(Verb[settings.verb.upper()])
-        self._queue = SendQueue(settings.path_mtu)
+        self.queue = SendQueue(settings.path_mtu)
         self._unacknowledged = 0
         self._unacknowledged_byte = 0
         self._next = 0
@@ -212,9 +218,10 @@ class Requester:
         self.cnps_received = 0
         self.timeouts = 0
 
-    def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
-        """Report to *events* from now on."""
+    def redirect_events(self, events: Fifo, owner: object) -> None:
+        """Report to *events* from now on, in the name of *owner*."""
         self._events = events
+        self._owner = owner
 
     def measure_round_trips(self, round_trips: Histogram) -> None:
         """Count round-trip times in *round_trips* from now on."""
@@ -230,18 +237,21 @@ class Requester:
         order: int = 0,
         contents: bytes | None = None,
         remote_offset: int = 0,
+        context: object = None,
     ) -> None:
         """Take a message; `QueuePair.post_send` says what is refused."""
-        self._queue.check(message_id, size_bytes, contents)
+        self.queue.check(message_id, size_bytes, contents)
         self.messages_posted += 1
         if self.failed:
             self.messages_flushed += 1
             return
-        is_next = self._queue.append(
+        is_next = self.queue.append(
             message_id, size_bytes, now_ns, order, contents, remote_offset
         )
         self._settle(now_ns)
-        self._begin_parts(self._queue.newest())
+        message = self.queue.newest()
+        message.context = context
+        self._begin_parts(message)
         # A timer of congestion control does not wake who has nothing to send.
         if is_next and self._congestion_control.next_timer_ns <= now_ns:
             self._control_timer(now_ns)
@@ -251,7 +261,7 @@ class Requester:
 
         A time in the past means "now".
         """
-        message = self._queue.sending
+        message = self.queue.sending
         if message is None:
             return _NEVER
         outstanding = self._next - self._unacknowledged
@@ -264,9 +274,13 @@ class Requester:
             in_flight = self._next_byte - self._unacknowledged_byte
             if in_flight + payload > self._window():
                 return _NEVER
-        ready_ns = self._pace.ready_ns()
+        ready_ns = self.pace.ready_ns()
         hold_until_ns = self.retries.hold_until_ns
         return ready_ns if ready_ns > hold_until_ns else hold_until_ns
+
+    def is_idle(self) -> bool:
+        """Tell whether it has waited for nothing since its port looked at it last."""
+        return self._state == _IDLE
 
     def demand(self, since_ns: int) -> None:
         """Note that only its rate or its port has held back packets since *since_ns*.
@@ -274,18 +288,18 @@ class Requester:
         Before that there were none, or the window was full, or a timer ran: nothing of
         the rate is saved up over such a pause.
         """
-        self._pace.demand(since_ns)
+        self.pace.demand(since_ns)
 
     def sending_order(self) -> int:
         """Return the order of the message whose packet is next; 0: there is none."""
-        return 0 if self._queue.sending is None else self._queue.sending.order
+        return 0 if self.queue.sending is None else self.queue.sending.order
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
         """Describe in *burst* what may leave next, as if it were ready; False: nothing.
 
         Changes nothing here: only `commit` does.
         """
-        message = self._queue.sending
+        message = self.queue.sending
         if message is None:
             return False
         path_mtu = self._path_mtu
@@ -294,7 +308,7 @@ class Requester:
         remaining = message.packets - index
         left_bytes = message.first_byte + message.size_bytes - self._next_byte
         count = max_packets if max_packets < remaining else remaining
-        paced = self._pace.packets()
+        paced = self.pace.packets()
         if count > paced:
             count = paced
         if count > self._most_outstanding - outstanding:
@@ -338,7 +352,7 @@ class Requester:
                 most = self._most_outstanding - outstanding
             if payload_bytes > 0 and in_flight + most * payload_bytes > window_bytes:
                 most = (window_bytes - in_flight) // payload_bytes
-            count = self._queue.share(burst, most)
+            count = self.queue.share(burst, most)
             remaining = count
             payload_bytes *= count
             wire_bytes *= count
@@ -375,7 +389,7 @@ class Requester:
         Raises:
             ValueError: If something else has happened since it was described.
         """
-        message = self._queue.sending
+        message = self.queue.sending
         if message is None or burst.sequence != self._next:
             raise ValueError(f"{burst!r} is not what qpn {self._qpn} would send next")
         count = burst.count
@@ -390,7 +404,7 @@ class Requester:
             message.note_sent(again, now_ns, rate_bps, self.cnps_received)
         else:
             for i in range(count):
-                message = self._queue.following(i)
+                message = self.queue.following(i)
                 self._note_parts(message, self._next + i + 1, now_ns)
                 message.note_sent(
                     1 if i < again else 0, now_ns, rate_bps, self.cnps_received
@@ -422,10 +436,10 @@ class Requester:
         else:
             self._since_request += count
         if self._next == message.first_sequence + message.packets:
-            self._queue.advance(1 if burst.message_ids is None else count)
+            self.queue.advance(1 if burst.message_ids is None else count)
         if again > 0 and 0 <= self._hole_end <= self._next:
             self._leap()
-        self._pace.advance(
+        self.pace.advance(
             burst.wire_bytes, now_ns, due_ns if due_ns < now_ns else now_ns
         )
         try:
@@ -435,8 +449,8 @@ class Requester:
 
     def add_generator_wait(self, wait_ns: int) -> None:
         """Note that the message whose packet is next waited for the data plane."""
-        if self._queue.sending is not None:
-            self._queue.sending.generator_wait_ns += wait_ns
+        if self.queue.sending is not None:
+            self.queue.sending.generator_wait_ns += wait_ns
 
     # Where the time goes.
 
@@ -458,7 +472,7 @@ class Requester:
     def end_turn(self, now_ns: int) -> None:
         """Note that it may not send now."""
         self._settle(now_ns)
-        if self._queue.sending is None:
+        if self.queue.sending is None:
             self._state = _IDLE
         else:
             ready_ns = self.ready_ns()
@@ -662,20 +676,21 @@ class Requester:
 
         Without anything to send that can wait for the next message.
         """
-        if self._queue.sending is None:
+        if self.queue.sending is None:
             return _NEVER
         return self._congestion_control.next_timer_ns
 
     def fail(self, reason: str, now_ns: int, retried_for: int | None = None) -> None:
         """Enter the error state: what is posted will never complete."""
-        flushed = self._queue.unfinished()
+        flushed = self.queue.unfinished()
         self.failed = True
         self.failure = reason
         self.messages_flushed += flushed
-        self._queue.clear()
+        self.queue.clear()
         self.retries.timeout_ns = _NEVER
         failed = QueuePairFailed(reason, flushed, now_ns, retried_for)
-        self._events.append((self._qpn, failed))
+        failed.owner = self._owner
+        self._events.append(failed)
 
     def unacknowledged_bytes(self) -> int:
         """Return the payload that is under way."""
@@ -683,7 +698,7 @@ class Requester:
 
     def unfinished_messages(self) -> int:
         """Return how many messages are posted and not completely acknowledged."""
-        return self._queue.unfinished()
+        return self.queue.unfinished()
 
     def _control_timer(self, now_ns: int) -> None:
         """Let congestion control act on its timer, which must be later after that."""
@@ -711,13 +726,14 @@ class Requester:
     def _acknowledge(self, acknowledged: int, now_ns: int) -> None:
         """Move the mark: all packets before *acknowledged* have arrived."""
         byte = self._unacknowledged_byte
-        message = self._queue.take_done(acknowledged)
+        message = self.queue.take_done(acknowledged)
         while message is not None:
             self.messages_completed += 1
             event = message.completion(now_ns, self.cnps_received)
-            self._events.append((self._qpn, event))
-            message = self._queue.take_done(acknowledged)
-        self._unacknowledged_byte = self._queue.bytes_before(acknowledged)
+            event.owner = self._owner
+            self._events.append(event)
+            message = self.queue.take_done(acknowledged)
+        self._unacknowledged_byte = self.queue.bytes_before(acknowledged)
         self._unacknowledged = acknowledged
         self.retries.forgive()
         if self._next < acknowledged:
@@ -728,13 +744,13 @@ class Requester:
                 self.naks_overtaken += 1
             self._next = acknowledged
             self._next_byte = self._unacknowledged_byte
-            self._queue.go_back()
+            self.queue.go_back()
         if self._hole_end >= 0:
             self._most_outstanding = self._hole_end - acknowledged
             if self._hole_end <= self._next:
                 self._leap()
         self._asked_sequence = -1
-        self._queue.compact()
+        self.queue.compact()
         round_trip_ns = 0
         if 0 <= self._sample_sequence < acknowledged:
             round_trip_ns = now_ns - self._sample_sent_ns
@@ -765,7 +781,7 @@ class Requester:
         self.retries.reason = reason
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte
-        self._queue.go_back()
+        self.queue.go_back()
         self._ack_sequence = -1
         self._since_request = 0
         self._sample_sequence = -1
@@ -778,7 +794,7 @@ class Requester:
         if self._next >= self._resume:
             return
         self._next = self._resume
-        self._next_byte = self._queue.leap(self._resume)
+        self._next_byte = self.queue.leap(self._resume)
         # Another hole in there may bring no NAK if nothing is sent any more: the ACK of
         # the last packet is waited for, as if it had asked for that.
         self._ack_sequence = self._resume - 1

@@ -2,6 +2,7 @@ cimport cython
 
 from chakram.roce.burst cimport Burst
 from chakram.roce.events cimport MessageParts, MessageReceived
+from chakram.roce.fifo cimport Fifo
 from chakram.roce.notification cimport CnpLimiter
 
 cdef int _WRITE
@@ -31,8 +32,9 @@ cdef class EarlyPacket:
 
 
 cdef class Responder:
-    cdef object _events
-    cdef object _qpn
+    cdef Fifo _events
+    cdef object _owner
+    cdef long long _qpn
     cdef int _path_mtu
     cdef long long _expected_psn
     cdef int _rnr_timer
@@ -80,7 +82,7 @@ cdef class Responder:
     cdef readonly long long receiver_not_ready_sent
     cdef readonly long long cnps_sent
 
-    cpdef object redirect_events(self, object events)
+    cpdef object redirect_events(self, Fifo events, object owner)
     @cython.locals(distance="long long", duplicates="long long", had_gap=bint,
                    event=MessageReceived)
     cpdef object receive(self, long long psn, long long count, int verb, bint is_first,

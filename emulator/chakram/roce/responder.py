@@ -31,12 +31,11 @@ from chakram.roce.events import MessageReceived
 from chakram.roce.opcodes import ACK_CREDITS_UNUSED, RECEIVER_NOT_READY, NakCode
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from chakram.plan.plan import QueuePairPlan
     from chakram.plan.transport import TransportPlan
     from chakram.roce.burst import Burst
-    from chakram.roce.events import Event, MessageParts
+    from chakram.roce.events import MessageParts
+    from chakram.roce.fifo import Fifo
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.notification import CnpLimiter
 
@@ -124,6 +123,7 @@ class Responder:
         "_nak_is_reordering",
         "_nak_pending",
         "_nak_sent",
+        "_owner",
         "_path_mtu",
         "_qpn",
         "_reordering_packets",
@@ -159,7 +159,7 @@ class Responder:
         pair: QueuePairPlan,
         settings: TransportPlan,
         *,
-        events: deque[tuple[int, Event]],
+        events: Fifo,
         cnp_limiter: CnpLimiter | None,
         memory: MemoryRegion | None = None,
     ) -> None:
@@ -168,6 +168,7 @@ class Responder:
         *memory*: where the payload is put that comes by `receive_contents`.
         """
         self._events = events
+        self._owner: object = pair.qpn
         self._qpn = pair.qpn
         self._path_mtu = settings.path_mtu
         self._expected_psn = pair.receive_psn
@@ -227,9 +228,10 @@ class Responder:
         self.receiver_not_ready_sent = 0
         self.cnps_sent = 0
 
-    def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
-        """Report to *events* from now on."""
+    def redirect_events(self, events: Fifo, owner: object) -> None:
+        """Report to *events* from now on, in the name of *owner*."""
         self._events = events
+        self._owner = owner
 
     def receive(
         self,
@@ -352,7 +354,8 @@ class Responder:
                 event.wrong = self._unseen_wrong
                 event.first_received_ns = self._unseen_since_ns
                 event.received_ns = now_ns
-                self._events.append((self._qpn, event))
+                event.owner = self._owner
+                self._events.append(event)
                 self._unseen_bytes = 0
                 self._unseen_packets = 0
                 self._unseen_ce = 0

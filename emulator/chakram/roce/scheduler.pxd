@@ -1,9 +1,11 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
+from chakram.roce.fifo cimport Fifo
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.queue_pairs cimport QueuePairs
 from chakram.roce.requester cimport Requester
 from chakram.roce.timers cimport Timers
 from chakram.roce.turns cimport Turns
@@ -15,10 +17,10 @@ cdef int _ANSWERS_PAUSED
 
 
 cdef class Scheduler:
-    cdef dict _queue_pairs
+    cdef QueuePairs _queue_pairs
     cdef Line _line
     cdef int _max_burst_packets
-    cdef object _answering
+    cdef Fifo _answering
     cdef Turns _turns
     cdef Timers _timers
     cdef long long _quantum_bytes
@@ -41,6 +43,9 @@ cdef class Scheduler:
     @cython.locals(is_busy="bint", ready_ns="long long")
     cpdef object update(self, QueuePair queue_pair, long long since_ns,
                         long long now_ns)
+    @cython.locals(is_busy="bint", requester=Requester)
+    cpdef object note_data(self, QueuePair queue_pair, long long now_ns)
+    cdef object _answer(self, QueuePair queue_pair, bint is_busy, long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)
     cpdef Burst peek_burst(self, long long now_ns)
     @cython.locals(queue_pair=QueuePair)

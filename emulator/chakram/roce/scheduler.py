@@ -15,10 +15,10 @@ Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.fifo import Fifo
 from chakram.roce.histogram import Histogram
 from chakram.roce.timers import Timers
 from chakram.roce.turns import Turns
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.pacing import Line
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.queue_pairs import QueuePairs
 
 __all__ = ["Scheduler"]
 
@@ -76,21 +77,22 @@ class Scheduler:
     def __init__(
         self,
         *,
-        queue_pairs: dict[int, QueuePair],
+        queue_pairs: QueuePairs,
         line: Line,
         max_burst_packets: int,
     ) -> None:
         """Begin with nothing to send.
 
         Args:
-            queue_pairs: Those of the port by QPN; a dictionary of the port's.
+            queue_pairs: Those of the port.
             line: Its line.
             max_burst_packets: Packets in one burst at most.
         """
         self._queue_pairs = queue_pairs
         self._line = line
         self._max_burst_packets = max_burst_packets
-        self._answering: deque[QueuePair] = deque()
+        # Queue pairs.
+        self._answering = Fifo()
         self._turns = Turns()
         # An entry counts only if its queue pair still has that time: see `_schedule`.
         self._timers = Timers()
@@ -128,7 +130,7 @@ class Scheduler:
                 made it ready is handled late.
             now_ns: The time.
         """
-        is_busy = len(self._answering) + len(self._turns.ring) > 0
+        is_busy = self._answering.count + self._turns.ring.count > 0
         ready_ns = _NEVER if queue_pair.is_in_ring else queue_pair.requester.ready_ns()
         if ready_ns <= now_ns:
             self.has_news = True
@@ -153,13 +155,29 @@ class Scheduler:
             self.has_news = True
             self._turns.leave(queue_pair)
             self._turns.enter(queue_pair)
+        self._answer(queue_pair, is_busy, now_ns)
+        self._schedule(queue_pair)
+
+    def note_data(self, queue_pair: QueuePair, now_ns: int) -> None:
+        """Do what `update` does after data came, which may have to be answered.
+
+        That lets nobody send: mostly there is nothing to look at but the answer.
+        """
+        requester = queue_pair.requester
+        if requester.failed or not (queue_pair.is_in_ring or requester.is_idle()):
+            self.update(queue_pair, now_ns, now_ns)
+        else:
+            is_busy = self._answering.count + self._turns.ring.count > 0
+            self._answer(queue_pair, is_busy, now_ns)
+
+    def _answer(self, queue_pair: QueuePair, is_busy: bool, now_ns: int) -> None:
+        """See to it that an answer leaves, if there is one; *is_busy*: after others."""
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
                 self._line.demand(now_ns)
             self.has_news = True
             queue_pair.is_answering = True
             self._answering.append(queue_pair)
-        self._schedule(queue_pair)
 
     def peek_burst(self, now_ns: int) -> Burst | None:
         """See `PortEngine.peek_burst`."""
@@ -169,17 +187,18 @@ class Scheduler:
             self._end_pauses(now_ns)
         if now_ns < self._line.ready_ns(now_ns):
             return None
-        while self._answering and not self._paused & _ANSWERS_PAUSED:
-            queue_pair = self._answering[0]
+        while self._answering.count > 0 and not self._paused & _ANSWERS_PAUSED:
+            queue_pair: QueuePair = self._answering.first()
             burst = queue_pair.make_answer()
             if burst is not None:
                 self._offer(burst, queue_pair, now_ns)
                 return burst
             # Nothing is to be answered any more: the gap has closed.
-            self._answering.popleft()
+            self._answering.take()
             queue_pair.is_answering = False
-        while self._turns.ring and not self._paused & _DATA_PAUSED:
-            queue_pair = self._turns.ring[0]
+        while self._turns.ring.count > 0 and not self._paused & _DATA_PAUSED:
+            queue_pair = self._turns.ring.first()
+            queue_pair.fetch_sender()
             burst = None
             if queue_pair.requester.ready_ns() <= now_ns:
                 burst = queue_pair.make_burst(self._max_burst_packets)
@@ -213,10 +232,10 @@ class Scheduler:
         self.packets_sent += burst.count
         self.bytes_sent += burst.wire_bytes
         self.bursts_sent += 1
-        self._line.occupy(burst.wire_bytes, now_ns, len(self._turns.ring))
+        self._line.occupy(burst.wire_bytes, now_ns, self._turns.ring.count)
         if burst.kind != _DATA:
             if not queue_pair.responder.has_answer():
-                self._answering.popleft()
+                self._answering.take()
                 queue_pair.is_answering = False
             return
         queue_pair.deficit_bytes -= burst.wire_bytes
@@ -236,13 +255,13 @@ class Scheduler:
         wakeup_ns = _NEVER
         if self._paused != 0:
             wakeup_ns = self._paused_wakeup_ns()
-        elif self._answering or self._turns.ring:
+        elif self._answering.count + self._turns.ring.count > 0:
             wakeup_ns = self._line.free_ns
         else:
             self._line.rest()
         while self._timers.first_ns < wakeup_ns:
             time_ns = self._timers.first_ns
-            queue_pair = self._queue_pairs[self._timers.first_qpn]
+            queue_pair = self._queue_pairs.of(self._timers.first_qpn)
             if self._is_due(queue_pair, time_ns):
                 return time_ns
             # Its deadline has moved on since; the entry stayed behind.
@@ -278,11 +297,11 @@ class Scheduler:
     def _paused_wakeup_ns(self) -> int:
         """Return when something may be sent although something is paused."""
         wakeup_ns = _NEVER
-        if self._answering:
+        if self._answering.count > 0:
             wakeup_ns = self._line.free_ns
             if self._paused & _ANSWERS_PAUSED and wakeup_ns < self._answers_until_ns:
                 wakeup_ns = self._answers_until_ns
-        if self._turns.ring:
+        if self._turns.ring.count > 0:
             data_ns = self._line.free_ns
             if self._paused & _DATA_PAUSED and data_ns < self._data_until_ns:
                 data_ns = self._data_until_ns
@@ -294,7 +313,7 @@ class Scheduler:
         """See `PortEngine.handle_timers`."""
         while self._timers.first_ns <= now_ns:
             time_ns = self._timers.first_ns
-            queue_pair = self._queue_pairs[self._timers.first_qpn]
+            queue_pair = self._queue_pairs.of(self._timers.first_qpn)
             if not self._drop_first(queue_pair, time_ns):
                 continue
             if queue_pair.requester.next_timeout_ns() <= now_ns:

@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.roce.fifo cimport Fifo
 from chakram.roce.queue_pair cimport QueuePair
 
 
@@ -10,7 +11,7 @@ cdef class SendOrder:
 
 
 cdef class Turns:
-    cdef readonly object ring
+    cdef readonly Fifo ring
     cdef long long _turn
 
     @cython.locals(order=SendOrder, mine="long long")
@@ -19,7 +20,9 @@ cdef class Turns:
     cpdef object leave(self, QueuePair queue_pair)
     cpdef object end_turn(self)
     cpdef bint has_other_order(self, QueuePair queue_pair) except -1
-    @cython.locals(queue_pair=QueuePair)
+    @cython.locals(ring=Fifo)
+    cdef object _take_out(self, QueuePair queue_pair)
+    @cython.locals(queue_pair=QueuePair, ring=Fifo)
     cdef object _set_aside(self, SendOrder order)
     cdef object _put_behind(self, QueuePair queue_pair, SendOrder order)
     @cython.locals(

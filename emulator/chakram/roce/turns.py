@@ -12,9 +12,10 @@ are messages of one step.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
+
+from chakram.roce.fifo import Fifo
 
 if TYPE_CHECKING:
     from chakram.roce.queue_pair import QueuePair
@@ -45,13 +46,13 @@ class Turns:
     """The ring of queue pairs that may send, and those that wait beside it.
 
     Attributes:
-        ring: Whose turn it is, first.
+        ring: Queue pairs, first the one whose turn it is.
     """
 
     __slots__ = ("_turn", "ring")
 
     def __init__(self) -> None:
-        self.ring: deque[QueuePair] = deque()
+        self.ring = Fifo()
         self._turn = 0
 
     def enter(self, queue_pair: QueuePair) -> None:
@@ -79,10 +80,10 @@ class Turns:
         if queue_pair.turn_behind > 0:
             queue_pair.turn_behind = 0
             return
-        if self.ring[0] is queue_pair:
-            self.ring.popleft()
+        if self.ring.first() is queue_pair:
+            self.ring.take()
         else:
-            self.ring.remove(queue_pair)
+            self._take_out(queue_pair)
         # Nobody saves up a quantum, and nobody is rid of a debt by pausing.
         if queue_pair.deficit_bytes > 0:
             queue_pair.deficit_bytes = 0
@@ -93,8 +94,8 @@ class Turns:
 
     def end_turn(self) -> None:
         """Let the next queue pair send; one that is alone goes on."""
-        if len(self.ring) > 1:
-            self.ring.rotate(-1)
+        if self.ring.count > 1:
+            self.ring.append(self.ring.take())
 
     def has_other_order(self, queue_pair: QueuePair) -> bool:
         """Tell whether the next message of one that is in has another order now."""
@@ -103,9 +104,17 @@ class Turns:
             and queue_pair.requester.sending_order() != queue_pair.order
         )
 
+    def _take_out(self, queue_pair: QueuePair) -> None:
+        """Take one out of the ring whose turn it is not."""
+        ring = Fifo()
+        for each in self.ring:
+            if each is not queue_pair:
+                ring.append(each)
+        self.ring = ring
+
     def _set_aside(self, order: SendOrder) -> None:
         """Let those in the ring wait: somebody has an earlier message."""
-        ring: deque[QueuePair] = deque()
+        ring = Fifo()
         for queue_pair in self.ring:
             if queue_pair.send_order is order:
                 if queue_pair.deficit_bytes > 0:

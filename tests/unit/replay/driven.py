@@ -7,6 +7,8 @@ from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RunSettings
 from chakram.program.operations import Operation, RankProgram
+from chakram.replay.pairs import Pair
+from chakram.replay.progress import Flow
 from chakram.replay.rank import Replay
 from chakram.results.records import RecordRows
 from tests.made_plans import (
@@ -38,6 +40,7 @@ class Driven:
         )
         self.plan = plan.ranks()[rank]
         self.records = RecordRows()
+        self._flows: dict[Post, Flow] = {}
         self.replay = Replay(
             plan=self.plan,
             settings=plan.agents[0].settings,
@@ -51,7 +54,14 @@ class Driven:
         self.replay.handle_timers(start_ns if now_ns is None else now_ns)
 
     def posts(self) -> list[Post]:
-        return [post[:3] for post in iter(self.replay.next_post, None)]
+        posts = []
+        while (flow := self.replay.next_post()) is not None:
+            posts.append((flow.pair.qpn, flow.immediate, flow.size_bytes))
+            self._flows[posts[-1]] = flow
+        return posts
+
+    def flow(self, post: Post) -> Flow:
+        return self._flows[post]
 
     def qpn(self, peer: int, group: str = "world") -> int:
         return next(
@@ -59,6 +69,9 @@ class Driven:
             for pair in self.plan.queue_pairs
             if (pair.group, pair.peer_rank) == (group, peer)
         )
+
+    def pair(self, peer: int, group: str = "world") -> Pair:
+        return self.replay.pairs[self.qpn(peer, group)]
 
     def receive(
         self,
@@ -72,14 +85,14 @@ class Driven:
     ) -> None:
         event = received(immediate, size_bytes, at_ns)
         now_ns = at_ns if now_ns is None else now_ns
-        self.replay.message_received(self.qpn(peer, group), event, now_ns)
+        self.replay.message_received(self.pair(peer, group), event, now_ns)
 
     def acknowledge(
         self, post: Post, at_ns: int, *, posted_ns: int = 0, wait_ns: int = 0
     ) -> None:
-        qpn, immediate, size_bytes = post
+        _, immediate, size_bytes = post
         event = acknowledged(immediate, size_bytes, posted_ns, at_ns, wait_ns)
-        self.replay.message_acknowledged(qpn, event, at_ns)
+        self.replay.message_acknowledged(self._flows[post], event, at_ns)
 
     def flows(self) -> list[FlowRow]:
         return flow_rows(self.records)

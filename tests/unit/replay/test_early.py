@@ -1,28 +1,30 @@
 from __future__ import annotations
 
 from chakram.replay.early import EarlyMessages
+from chakram.replay.pairs import Pair
 from tests.replays import received
 
 
 def test_messages_are_kept_by_key_in_the_order_in_which_they_came() -> None:
     early = EarlyMessages()
+    first, second = Pair(100, 0, 1, 0), Pair(200, 0, 2, 1)
     one, two, three = (received(number, 64, 7) for number in (1, 0, 2))
-    early.keep(5, 100, 1, one)
-    early.keep(-9, 200, 0, two)
-    early.keep(5, 100, 2, three)
+    early.keep(5, first, 1, one)
+    early.keep(-9, second, 0, two)
+    early.keep(5, first, 2, three)
     assert early.count == 3
-    assert early.take(5) == [(100, 1, one), (100, 2, three)]
+    assert early.take(5) == [(first, 1, one), (first, 2, three)]
     assert early.take(5) == []
     assert early.count == 1
-    assert early.take(-9) == [(200, 0, two)]
+    assert early.take(-9) == [(second, 0, two)]
     assert early.count == 0
 
 
 def test_more_than_anyone_sends_are_refused_and_counted() -> None:
     early = EarlyMessages(limit=2)
     for number in range(4):
-        early.keep(number, 1, 0, received(0, 0, 0))
+        early.keep(number, Pair(1, 0, 1, 0), 0, received(0, 0, 0))
     assert (early.count, early.refused) == (2, 2)
     early.take(0)
-    early.keep(9, 1, 0, received(0, 0, 0))
+    early.keep(9, Pair(1, 0, 1, 0), 0, received(0, 0, 0))
     assert (early.count, early.refused) == (2, 2)

@@ -12,6 +12,7 @@ from chakram.plan.plan import RankPlan
 from chakram.program.operations import Operation
 from chakram.replay import expansion
 from chakram.replay.expansion import Expander, Expansion
+from chakram.replay.tables import ProgramTables
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 from tests.made_plans import (
     collective,
@@ -33,7 +34,12 @@ def expander(
     plan: RankPlan, *, nranks: int = 4, cached_messages: int = 1000
 ) -> Expander:
     numbers = {("job", rank): 10 + rank for rank in range(nranks)}
-    return Expander(plan=plan, rank_numbers=numbers, cached_messages=cached_messages)
+    return Expander(
+        plan=plan,
+        pairs=ProgramTables(plan).pairs,
+        rank_numbers=numbers,
+        cached_messages=cached_messages,
+    )
 
 
 def test_a_ring_sends_to_the_next_and_passes_on_what_comes() -> None:
@@ -41,7 +47,7 @@ def test_a_ring_sends_to_the_next_and_passes_on_what_comes() -> None:
     plan = rank_plan([row])
     qpn_of = {pair.peer_rank: pair.qpn for pair in plan.queue_pairs}
     ring = expander(plan).expansion(0)
-    assert ring.send_qpns == [qpn_of[1]] * 6
+    assert [pair.qpn for pair in ring.send_pairs] == [qpn_of[1]] * 6
     assert ring.send_peers == [11] * 6
     assert ring.send_steps == list(range(6))
     assert ring.send_messages == list(range(6))
@@ -49,9 +55,10 @@ def test_a_ring_sends_to_the_next_and_passes_on_what_comes() -> None:
     # The last one passes on a chunk that has come before, as a partial sum.
     assert ring.needs == [0, 1, 1, 1, 1, 2]
     assert ring.first_sends == [0]
-    assert ring.receive_index == {
-        qpn_of[3] << 16 | message: message for message in range(6)
-    }
+    pairs = ProgramTables(plan).pairs
+    found = [ring.receive(pairs[qpn_of[3]], message) for message in range(7)]
+    assert found == [0, 1, 2, 3, 4, 5, -1]
+    assert ring.receive(pairs[qpn_of[1]], 0) == -1
     assert ring.receive_peers == [13] * 6
     assert ring.dependents == [(1, 5), (2,), (3,), (4,), (5,), ()]
     assert ring.messages() == 12
@@ -84,10 +91,11 @@ def test_a_message_between_ranks_is_one_send_or_one_receive() -> None:
     (pair,) = plan.queue_pairs
     made = expander(plan)
     sent = made.expansion(0)
-    assert (sent.send_qpns, sent.send_sizes) == ([pair.qpn], [77])
+    assert [each.qpn for each in sent.send_pairs] == [pair.qpn]
+    assert sent.send_sizes == [77]
     assert (sent.first_sends, sent.messages()) == ([0], 1)
     awaited = made.expansion(1)
-    assert awaited.receive_index == {pair.qpn << 16: 0}
+    assert awaited.receive(ProgramTables(plan).pairs[pair.qpn], 0) == 0
     assert (awaited.receive_peers, awaited.messages()) == ([11], 1)
 
 

@@ -67,11 +67,13 @@ def test_messages_of_the_last_rank_are_told_apart() -> None:
     replay.arm(0)
     for number in range(2):
         replay.handle_timers(number)
-        post = replay.next_post()
-        assert post == (pair.qpn, number, 4, 0)
-        replay.message_received(pair.qpn, received(number, 4, number), number)
+        flow = replay.next_post()
+        assert flow is not None
+        assert flow.pair is replay.pairs[pair.qpn]
+        assert (flow.immediate, flow.size_bytes, flow.order) == (number, 4, 0)
+        replay.message_received(flow.pair, received(number, 4, number), number)
         replay.message_acknowledged(
-            pair.qpn, acknowledged(number, 4, number, number + 1), number + 1
+            flow, acknowledged(number, 4, number, number + 1), number + 1
         )
     assert replay.finished_ns == 2
 
@@ -148,7 +150,7 @@ def test_marks_of_all_packets_are_counted() -> None:
     driven.start()
     event = received(0, 8, 5)
     marked = type(event)(0, 8, 3, 2, 1, 5)
-    driven.replay.message_received(driven.qpn(0), marked, 5)
+    driven.replay.message_received(driven.pair(0), marked, 5)
     (share,) = driven.shares()
     assert share.ce == 2
 
@@ -190,7 +192,8 @@ def test_any_immediate_on_any_queue_pair_is_survived() -> None:
         for immediate in (0, 1, 0xFFFF, 0x10000, 0xFFFFFFFF, 0x7FFF0003):
             for _ in range(2):
                 event = received(immediate, 1, 5)
-                driven.replay.message_received(each.qpn, event, 5)
+                pair_of = driven.replay.pairs
+                driven.replay.message_received(pair_of[each.qpn], event, 5)
                 count += 1
     used = 2 + 1 + 1
     assert driven.replay.stray_messages() + driven.replay.early_messages() == (

@@ -26,7 +26,7 @@ def test_the_order_of_messages_is_that_of_collectives_and_steps() -> None:
     ]
     driven = Driven(alike(rows, nranks=4))
     driven.start()
-    orders = [post[3] for post in iter(driven.replay.next_post, None)]
+    orders = [flow.order for flow in iter(driven.replay.next_post, None)]
     # Two collectives under way, two steps each.
     assert orders == sorted(orders)
     assert [order % 16 for order in orders] == [0, 1, 0, 1]
@@ -113,7 +113,7 @@ def test_a_flow_says_all_that_the_queue_pair_knows() -> None:
     (post,) = driven.posts()
     qpn, immediate, size_bytes = post
     driven.replay.message_acknowledged(
-        qpn,
+        driven.flow(post),
         SendCompleted(
             message_id=immediate,
             size_bytes=size_bytes,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from chakram.replay.expansion import Expansion
+from chakram.replay.pairs import Pair
 from chakram.replay.progress import ActiveOperation, Activity
 
 
@@ -55,7 +56,7 @@ def test_an_iteration_begins_at_nothing() -> None:
 def test_an_operation_needs_all_its_messages_and_keeps_its_expansion() -> None:
     expansion = Expansion()
     expansion.needs = [0, 1]
-    expansion.send_qpns = [16, 16]
+    expansion.send_pairs = [Pair(16, 0, 1, 0)] * 2
     expansion.receive_steps = [0]
     active = ActiveOperation(3, 7, 7 << 16, 0, expansion, 10, 12, True)
     active.missing_needs[1] -= 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from chakram.replay.expansion import Expansion
+from chakram.replay.pairs import Pair
 from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.rows import RowWriter
 from chakram.results.records import (
@@ -29,11 +30,17 @@ def operation() -> ActiveOperation:
     return ActiveOperation(5, 1 << 16, 1 << 16, 0, expansion, 100, 110, True)
 
 
+def made_flow() -> Flow:
+    return Flow(Pair(640, 0, 9, 0), 65_538)
+
+
 def test_a_flow_is_what_the_queue_pair_and_the_schedule_say() -> None:
     records = RecordRows()
-    flow = Flow(operation(), 1, 120, CAUSE_MESSAGE, 3, 65_537)
+    flow = made_flow()
+    flow.send, flow.ready_ns = 1, 120
+    flow.cause_kind, flow.cause_rank, flow.cause_number = CAUSE_MESSAGE, 3, 65_537
     event = SendCompleted(65_538, 77, 121, 122, 190, 6, 2, 1, 10**9, 4)
-    RowWriter(records, 7).flow(2, 640, flow, event, 5)
+    RowWriter(records, 7).flow(2, 640, operation(), flow, event, 5)
     assert flow_rows(records) == [
         FlowRow(
             iteration=2,
@@ -68,7 +75,7 @@ def test_a_flow_tells_its_parts_where_somebody_knows_them() -> None:
     for value, name in enumerate(names, start=100):
         setattr(parts, name, value)
     event = SendCompleted(0, 0, 0, 0, 0, 1, 0, 0, None, 0, parts)
-    RowWriter(records, 0).flow(0, 64, Flow(operation(), 0, 0, 0, 0, 0), event, 0)
+    RowWriter(records, 0).flow(0, 64, operation(), made_flow(), event, 0)
     (row,) = flow_rows(records)
     assert row[-len(names) :] == tuple(range(100, 100 + len(names)))
 
@@ -76,7 +83,7 @@ def test_a_flow_tells_its_parts_where_somebody_knows_them() -> None:
 def test_no_limit_of_the_rate_is_a_rate_of_nothing() -> None:
     records = RecordRows()
     event = SendCompleted(0, 0, 0, 0, 0, 1, 0, 0, None, 0)
-    RowWriter(records, 0).flow(0, 64, Flow(operation(), 0, 0, 0, 0, 0), event, 0)
+    RowWriter(records, 0).flow(0, 64, operation(), made_flow(), event, 0)
     assert flow_rows(records)[0].rate_at_start_bps == 0
 
 

@@ -65,12 +65,13 @@ def test_a_queue_pair_belongs_to_a_group_or_to_messages_from_rank_to_rank() -> N
     plan = rank_plan()
     tables = ProgramTables(plan)
     assert tables.point_to_point == 2
-    assert {pair.group: tables.group_of_qpn[pair.qpn] for pair in plan.queue_pairs} == {
+    assert {pair.group: tables.pairs[pair.qpn].group for pair in plan.queue_pairs} == {
         "world": 0,
         "pair": 1,
         POINT_TO_POINT: 2,
     }
-    assert set(tables.peer_of_qpn.values()) == {1}
+    assert {pair.peer for pair in tables.pairs.values()} == {1}
+    assert [pair.place for pair in ProgramTables(plan, 5).pairs.values()] == [5, 6, 7]
 
 
 def test_a_queue_pair_of_an_unknown_group_is_refused() -> None:

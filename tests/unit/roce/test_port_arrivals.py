@@ -12,7 +12,7 @@ from chakram.roce.opcodes import Opcode
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import Pair, make_queue_pair
-from tests.unit.roce.ports import GIGABIT, MTU, drained, make_port
+from tests.unit.roce.ports import GIGABIT, MTU, ack_of, drained, make_port
 
 
 def test_answers_leave_before_data() -> None:
@@ -190,3 +190,17 @@ def test_round_trips_fall_into_buckets() -> None:
     assert statistics.round_trips.counts[fct_bucket(20_000)] == 1
     assert sum(statistics.round_trips.counts) == 1
     assert sum(statistics.pacing_errors.counts) == 0  # there is no rate
+
+
+def test_events_name_who_the_queue_pair_belongs_to_and_the_context() -> None:
+    owner, context = object(), object()
+    port = make_port(qpns=(1, 2))
+    port.queue_pair(1).belong_to(owner)
+    for qpn in (1, 2):
+        port.post_send(qpn, 0, MTU, 0, context=context)
+    drained(port)
+    for qpn in (1, 2):
+        port.receive_burst(ack_of(0, qpn), 10)
+    found = list(iter(port.next_event, None))
+    assert [each for each, _ in found] == [owner, 2]
+    assert all(event.context is context for _, event in found)

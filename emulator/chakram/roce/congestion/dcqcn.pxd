@@ -7,6 +7,9 @@ cdef double _NEAR
 
 
 cdef class Dcqcn(CongestionControl):
+    # What every burst looks at comes first.
+    cdef bint _is_limited
+    cdef bint _decrease_heard
     cdef double _line_rate
     cdef double _gain
     cdef double _alpha_decay
@@ -31,11 +34,9 @@ cdef class Dcqcn(CongestionControl):
     cdef double _target
     cdef readonly double alpha
     cdef bint _is_started
-    cdef bint _is_limited
     cdef long long _alpha_ns
     cdef bint _alpha_heard
     cdef long long _decrease_ns
-    cdef bint _decrease_heard
     cdef long long _increase_ns
     cdef long long _time_stage
     cdef long long _byte_stage

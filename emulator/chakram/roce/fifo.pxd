@@ -1,0 +1,13 @@
+cimport cython
+
+
+cdef class Fifo:
+    cdef list _items
+    cdef Py_ssize_t _mask
+    cdef Py_ssize_t _first
+    cdef readonly Py_ssize_t count
+
+    cpdef object append(self, object item)
+    cpdef object first(self)
+    cpdef object take(self)
+    cdef object _grow(self)

@@ -1,0 +1,61 @@
+# cython: annotation_typing=False, language_level=3
+# cython: wraparound=False, boundscheck=False
+"""A queue of objects that compiled code reads without asking the interpreter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Fifo"]
+
+_FIRST_ROOM = 16
+
+
+class Fifo:
+    """First in, first out: what a deque does, and no more than is needed of it.
+
+    Attributes:
+        count: How many objects it holds.
+    """
+
+    __slots__ = ("_first", "_items", "_mask", "count")
+
+    def __init__(self) -> None:
+        # A ring whose length is a power of two.
+        self._items: list[Any] = [None] * _FIRST_ROOM
+        self._mask = _FIRST_ROOM - 1
+        self._first = 0
+        self.count = 0
+
+    def append(self, item: Any) -> None:
+        """Put an object behind all others."""
+        if self.count > self._mask:
+            self._grow()
+        self._items[(self._first + self.count) & self._mask] = item
+        self.count += 1
+
+    def first(self) -> Any:
+        """Return the first object, which must be there."""
+        return self._items[self._first]
+
+    def take(self) -> Any:
+        """Return the first object, which must be there, and let it go."""
+        item = self._items[self._first]
+        self._items[self._first] = None
+        self._first = (self._first + 1) & self._mask
+        self.count -= 1
+        return item
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over what it holds now."""
+        return iter(
+            [self._items[(self._first + i) & self._mask] for i in range(self.count)]
+        )
+
+    def _grow(self) -> None:
+        self._items = [*self, *([None] * self.count)]
+        self._mask = len(self._items) - 1
+        self._first = 0

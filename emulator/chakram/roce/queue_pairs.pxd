@@ -1,0 +1,21 @@
+cimport cython
+
+from chakram.roce.queue_pair cimport QueuePair
+
+cdef Py_ssize_t _FIRST_ROOM
+
+
+cdef class QueuePairs:
+    cdef list _added
+    cdef list _places
+    cdef long long _mask
+
+    cpdef object add(self, QueuePair queue_pair)
+    @cython.locals(place="Py_ssize_t", queue_pair=QueuePair)
+    cpdef QueuePair find(self, long long qpn)
+    @cython.locals(queue_pair=QueuePair)
+    cpdef QueuePair of(self, long long qpn)
+    cpdef tuple all(self)
+    @cython.locals(place="Py_ssize_t")
+    cdef object _put(self, QueuePair queue_pair)
+    cdef Py_ssize_t _first_place(self, long long qpn) except -1

@@ -1,0 +1,85 @@
+# cython: annotation_typing=False, language_level=3
+# cython: wraparound=False, boundscheck=False
+"""The queue pairs of a port, by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.roce.queue_pair import QueuePair
+
+__all__ = ["QueuePairs"]
+
+_FIRST_ROOM = 64
+
+
+class QueuePairs:
+    """Finds queue pairs with two looks at memory, where a dictionary takes four.
+
+    A hash table with open addressing: what stands at the place of a number, or behind
+    it, is the queue pair itself, which knows its number.
+    """
+
+    __slots__ = ("_added", "_mask", "_places")
+
+    def __init__(self) -> None:
+        self._added: list[QueuePair] = []
+        # At least half of the places are empty; their number is a power of two.
+        self._places: list[QueuePair | None] = [None] * _FIRST_ROOM
+        self._mask = _FIRST_ROOM - 1
+
+    def add(self, queue_pair: QueuePair) -> None:
+        """Take in a queue pair.
+
+        Raises:
+            ValueError: If its QPN is taken.
+        """
+        if self.find(queue_pair.qpn) is not None:
+            raise ValueError(f"there is a queue pair {queue_pair.qpn} already")
+        self._added.append(queue_pair)
+        if 2 * len(self._added) > len(self._places):
+            self._mask = 2 * len(self._places) - 1
+            self._places = [None] * (self._mask + 1)
+            for each in self._added:
+                self._put(each)
+        else:
+            self._put(queue_pair)
+
+    def find(self, qpn: int) -> QueuePair | None:
+        """Return the queue pair of that number, or None."""
+        place = self._first_place(qpn)
+        queue_pair = self._places[place]
+        while queue_pair is not None and queue_pair.qpn != qpn:
+            place = (place + 1) & self._mask
+            queue_pair = self._places[place]
+        return queue_pair
+
+    def of(self, qpn: int) -> QueuePair:
+        """Return the queue pair of that number.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        queue_pair = self.find(qpn)
+        if queue_pair is None:
+            raise KeyError(qpn)
+        return queue_pair
+
+    def all(self) -> tuple[QueuePair, ...]:
+        """Return all of them, in the order in which they were added."""
+        return tuple(self._added)
+
+    def _put(self, queue_pair: QueuePair) -> None:
+        place = self._first_place(queue_pair.qpn)
+        while self._places[place] is not None:
+            place = (place + 1) & self._mask
+        self._places[place] = queue_pair
+
+    def _first_place(self, qpn: int) -> int:
+        """Return where to look for a number first.
+
+        Plans number the queue pairs of a port in a row above six bits that are those of
+        its shard: so they stand in a row here, none in the way of another.
+        """
+        return ((qpn >> 6) + (qpn & 63)) & self._mask
