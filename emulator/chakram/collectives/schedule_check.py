@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import (
@@ -59,22 +60,20 @@ def build_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> Sched
 
     The turn of a transfer is its place among those that its source sends in the step.
     """
-    turns = [
-        (transfer.step, turn, transfer)
-        for position in range(nranks)
-        for _, same_step in groupby(
+    turns: dict[tuple[int, int], list[Transfer]] = {}
+    for position in range(nranks):
+        for step, same_step in groupby(
             algorithm.sends(position, nranks=nranks, root=root),
-            key=lambda transfer: transfer.step,
-        )
-        for turn, transfer in enumerate(same_step)
-    ]
-    turns.sort(key=lambda item: (item[0], item[1], item[2].src))
+            key=attrgetter("step"),
+        ):
+            for turn, transfer in enumerate(same_step):
+                turns.setdefault((step, turn), []).append(transfer)
     return Schedule(
         op=algorithm.op,
         nranks=nranks,
         root=root,
         nchunks=algorithm.nchunks(nranks),
-        transfers=tuple(transfer for _, _, transfer in turns),
+        transfers=tuple(chain.from_iterable(turns[each] for each in sorted(turns))),
     )
 
 

@@ -284,19 +284,25 @@ def schedule_needs(
     transfers: Sequence[Transfer], *, stepwise: bool
 ) -> list[tuple[int, ...]]:
     """Return the earlier transfers that each one waits for."""
-    into: dict[tuple[int, int], list[int]] = {}
+    # By position, and there by chunk: the transfers that bring it.
+    into: dict[int, dict[int, list[int]]] = {}
     # By position: the transfers that come to it in the last step that brings any.
     last: dict[int, list[int]] = {}
     needs: list[tuple[int, ...]] = []
     for _, same_step in groupby(enumerate(transfers), key=lambda item: item[1].step):
         step = list(same_step)
         for _, transfer in step:
-            needed = set(into.get((transfer.src, transfer.chunk), ()))
+            brought = into.get(transfer.src, {})
+            first = brought.get(transfer.chunk, ())
+            if not (stepwise or transfer.further or transfer.after) and len(first) < 2:
+                needs.append(tuple(first))
+                continue
+            needed = set(first)
             if transfer.further or transfer.after:
                 needed.update(
                     earlier
                     for chunk in transfer.awaited
-                    for earlier in into.get((transfer.src, chunk), ())
+                    for earlier in brought.get(chunk, ())
                 )
             if stepwise:
                 needed.update(last.get(transfer.src, ()))
@@ -304,7 +310,8 @@ def schedule_needs(
         arriving: dict[int, list[int]] = {}
         for index, transfer in step:
             arriving.setdefault(transfer.dst, []).append(index)
+            brought = into.setdefault(transfer.dst, {})
             for chunk in transfer.chunks:
-                into.setdefault((transfer.dst, chunk), []).append(index)
+                brought.setdefault(chunk, []).append(index)
         last.update(arriving)
     return needs

@@ -2,6 +2,9 @@
 
 cimport cython
 
+cdef int _HOP_BITS
+cdef int _HOP_MASK
+
 
 @cython.final
 cdef class BoundTimes:
@@ -13,8 +16,8 @@ cdef class BoundTimes:
 
     @cython.locals(
         index="Py_ssize_t", hop="Py_ssize_t", head_ns="double", tail_ns="double",
-        work_ns="double", time_ns="double", end_ns="double", alone_ns="double",
-        lines="tuple",
+        work_ns="double", time_ns="double", end_ns="double", heads_ns="double[::1]",
+        tails_ns="double[::1]", lines="tuple", place="long long", jobs=list,
     )
     cpdef double end_ns(
         self, object messages, const long long[::1] kinds, Py_ssize_t count_lines

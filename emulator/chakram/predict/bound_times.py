@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundTimes"]
 
+_HOP_BITS = 16
+_HOP_MASK = 0xFFFF
+
 
 class BoundTimes:
     """Bounds the time of transfers of which some wait for others.
@@ -67,9 +70,8 @@ class BoundTimes:
         heads_ns = self._heads(messages, kinds)
         tails_ns = self._tails(messages, kinds)
         end_ns = 0.0
-        on_line: list[list[tuple[float, float, float]]] = [
-            [] for _ in range(count_lines)
-        ]
+        # By line, the transfers that cross it, and as which of their hops.
+        on_line = [array("q") for _ in range(count_lines)]
         for index in range(len(kinds)):
             message = messages[kinds[index]]
             head_ns = heads_ns[index]
@@ -78,16 +80,22 @@ class BoundTimes:
                 end_ns = head_ns + message.alone_ns + tail_ns
             lines = self._lines[self._path[index]]
             for hop in range(len(lines)):
+                on_line[lines[hop]].append(index << _HOP_BITS | hop)
+        for places in on_line:
+            jobs = []
+            for place in places:
+                index = place >> _HOP_BITS
+                hop = place & _HOP_MASK
+                message = messages[kinds[index]]
                 work_ns = message.works_ns[hop]
                 if work_ns > 0.0:
-                    on_line[lines[hop]].append(
+                    jobs.append(
                         (
-                            head_ns + message.heads_ns[hop],
-                            message.tails_ns[hop] + tail_ns,
+                            heads_ns[index] + message.heads_ns[hop],
+                            message.tails_ns[hop] + tails_ns[index],
                             work_ns,
                         )
                     )
-        for jobs in on_line:
             if len(jobs) > 1:
                 time_ns = self._line_ns(jobs)
                 if time_ns > end_ns:
