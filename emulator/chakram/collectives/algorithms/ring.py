@@ -131,16 +131,20 @@ class RingAlgorithm(OverRings):
         first: int = 0,
     ) -> Iterator[Transfer]:
         """Yield n - 1 steps; step s moves the part of the (p + shift - s)-th place."""
-        rings = [self.ring(channel, nranks) for channel in range(self.channels)]
+        # What is the same in all steps: a rank of a thousand takes two thousand.
+        lanes = []
+        for channel, source in enumerate(sources):
+            ring = self.ring(channel, nranks)
+            index = ring.index_of[source]
+            destination = ring.places[(index + 1) % nranks]
+            lanes.append((channel, source, destination, ring.places, index + shift))
         for step in range(nranks - 1):
-            for channel, (ring, source) in enumerate(zip(rings, sources, strict=True)):
-                index = ring.index_of[source]
-                destination = ring.places[(index + 1) % nranks]
-                owner = ring.places[(index + shift - step) % nranks]
+            for channel, source, destination, places, begin in lanes:
+                owner = places[(begin - step) % nranks]
                 chunk = (owner * self.channels + channel) * self.chunks
-                for part in range(self.chunks):
+                for part in range(chunk, chunk + self.chunks):
                     yield Transfer(
-                        first + step, source, destination, chunk + part, reduce, channel
+                        first + step, source, destination, part, reduce, channel
                     )
 
 
