@@ -11,16 +11,20 @@ The functions here do nothing.  A compiled module gets those of the same names i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from array import array
 
-__all__ = ["prefetch", "prefetch_cell"]
+__all__ = ["prefetch", "prefetch_cell", "prefetch_item"]
 
 
 def prefetch(thing: object, lines: int) -> None:
     """Fetch the first *lines* of an object; None is an object like any other."""
+
+
+def prefetch_item(things: list[Any], at: int, lines: int) -> None:
+    """Fetch the first *lines* of an item without waiting for any; *at* is in bounds."""
 
 
 def prefetch_cell(cells: array[int], at: int) -> None:

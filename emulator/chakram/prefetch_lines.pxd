@@ -10,9 +10,14 @@ cdef extern from *:
         for (int line = 0; line < lines; line++)
             __builtin_prefetch((char *) thing + 64 * line);
     }
+    #define chakram_prefetch_item(things, at, lines) \
+        chakram_prefetch(PyList_GET_ITEM(things, at), lines)
     #define chakram_prefetch_cell(cells, at) __builtin_prefetch((cells).data + 8 * (at))
     """
     cpdef void prefetch "chakram_prefetch"(object thing, int lines) noexcept
+    cpdef void prefetch_item "chakram_prefetch_item"(
+        list things, Py_ssize_t at, int lines
+    ) noexcept
     cpdef void prefetch_cell "chakram_prefetch_cell"(
         long long[::1] cells, Py_ssize_t at
     ) noexcept

@@ -27,6 +27,7 @@ cdef class IncomingMessages:
     cdef dict _receives
     cdef long long _point_to_point
     cdef dict _active
+    cdef ActiveOperation _latest
     cdef EarlyMessages _early
     cdef long long _strays
 

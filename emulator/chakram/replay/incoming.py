@@ -61,6 +61,7 @@ class IncomingMessages:
         "_collectives",
         "_early",
         "_kinds",
+        "_latest",
         "_numbers",
         "_point_to_point",
         "_receives",
@@ -79,6 +80,8 @@ class IncomingMessages:
         self._receives = tables.receives
         # By key.
         self._active: dict[int, ActiveOperation] = {}
+        # The one of the last message: mostly that of the next, too.
+        self._latest: ActiveOperation | None = None
         self._early = EarlyMessages()
         self._strays = 0
 
@@ -132,6 +135,7 @@ class IncomingMessages:
     def end(self, active: ActiveOperation) -> None:
         """Take note that an operation is no longer under way."""
         del self._active[active.key]
+        self._latest = None
 
     def find(
         self, pair: Pair, immediate: int, event: MessageReceived
@@ -144,9 +148,13 @@ class IncomingMessages:
             key = -1 - (pair.peer << 32 | immediate)
         else:
             key = pair.group << 16 | immediate >> 16
-        active = self._active.get(key)
-        if active is None:
-            self._early.keep(key, pair, immediate, event)
+        active = self._latest
+        if active is None or active.key != key:
+            active = self._active.get(key)
+            if active is None:
+                self._early.keep(key, pair, immediate, event)
+                return None
+            self._latest = active
         return active
 
     def refuse(self) -> None:

@@ -6,8 +6,10 @@ cdef int _DATA
 cdef int _WRITE
 
 
-# One is made for every send and every ACK, and mostly gone before the next.
+# One is made for every send and every ACK, and mostly gone before the next. Nothing that
+# it holds leads back to it: the garbage collector need not look at it.
 @cython.freelist(8)
+@cython.no_gc
 cdef class Burst:
     cdef public int kind
     cdef public int verb

@@ -1,4 +1,4 @@
-cimport cython
+from chakram.prefetch_lines cimport prefetch_item
 
 
 cdef class Fifo:
@@ -9,5 +9,6 @@ cdef class Fifo:
 
     cpdef object append(self, object item)
     cpdef object first(self)
+    cpdef object fetch_second(self, int lines)
     cpdef object take(self)
     cdef object _grow(self)

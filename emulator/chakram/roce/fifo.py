@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chakram.prefetch import prefetch_item
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,6 +42,10 @@ class Fifo:
     def first(self) -> Any:
         """Return the first object, which must be there."""
         return self._items[self._first]
+
+    def fetch_second(self, lines: int) -> None:
+        """Let the memory come of the object that is first when the first is gone."""
+        prefetch_item(self._items, (self._first + 1) & self._mask, lines)
 
     def take(self) -> Any:
         """Return the first object, which must be there, and let it go."""

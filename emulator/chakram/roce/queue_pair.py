@@ -256,6 +256,7 @@ class QueuePair:
         prefetch(self._congestion_control, 2)
         prefetch(self._pace, 2)
         prefetch(self._retries, 2)
+        prefetch(self._owner, 1)
 
     def fetch_receiver(self) -> None:
         """Let the memory come that is looked at when data arrive."""
@@ -263,6 +264,7 @@ class QueuePair:
         prefetch(self.responder, 6)
         prefetch(self.arrivals, 1)
         prefetch(self.requester, 1)
+        prefetch(self._owner, 1)
 
     # The user.
 

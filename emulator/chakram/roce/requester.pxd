@@ -88,7 +88,7 @@ cdef class Requester:
 
     cpdef object redirect_events(self, Fifo events, object owner)
     cpdef object measure_round_trips(self, Histogram round_trips)
-    @cython.locals(is_next="bint", message=Message)
+    @cython.locals(message=Message)
     cpdef object post_send(self, long long message_id, long long size_bytes,
                            long long now_ns, long long order=*, bytes contents=*,
                            unsigned long long remote_offset=*, object context=*)

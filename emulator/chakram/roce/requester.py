@@ -245,15 +245,17 @@ class Requester:
         if self.failed:
             self.messages_flushed += 1
             return
-        is_next = self.queue.append(
+        message = self.queue.append(
             message_id, size_bytes, now_ns, order, contents, remote_offset
         )
-        self._settle(now_ns)
-        message = self.queue.newest()
         message.context = context
+        self._settle(now_ns)
         self._begin_parts(message)
         # A timer of congestion control does not wake who has nothing to send.
-        if is_next and self._congestion_control.next_timer_ns <= now_ns:
+        if (
+            message is self.queue.sending
+            and self._congestion_control.next_timer_ns <= now_ns
+        ):
             self._control_timer(now_ns)
 
     def ready_ns(self) -> int:
@@ -682,7 +684,7 @@ class Requester:
 
     def fail(self, reason: str, now_ns: int, retried_for: int | None = None) -> None:
         """Enter the error state: what is posted will never complete."""
-        flushed = self.queue.unfinished()
+        flushed = self.queue.count
         self.failed = True
         self.failure = reason
         self.messages_flushed += flushed
@@ -698,7 +700,7 @@ class Requester:
 
     def unfinished_messages(self) -> int:
         """Return how many messages are posted and not completely acknowledged."""
-        return self.queue.unfinished()
+        return self.queue.count
 
     def _control_timer(self, now_ns: int) -> None:
         """Let congestion control act on its timer, which must be later after that."""
@@ -750,7 +752,6 @@ class Requester:
             if self._hole_end <= self._next:
                 self._leap()
         self._asked_sequence = -1
-        self.queue.compact()
         round_trip_ns = 0
         if 0 <= self._sample_sequence < acknowledged:
             round_trip_ns = now_ns - self._sample_sent_ns

@@ -199,6 +199,7 @@ class Scheduler:
         while self._turns.ring.count > 0 and not self._paused & _DATA_PAUSED:
             queue_pair = self._turns.ring.first()
             queue_pair.fetch_sender()
+            self._turns.ring.fetch_second(6)
             burst = None
             if queue_pair.requester.ready_ns() <= now_ns:
                 burst = queue_pair.make_burst(self._max_burst_packets)

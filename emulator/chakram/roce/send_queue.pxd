@@ -12,27 +12,28 @@ cdef Py_ssize_t _COMPACT_AT
 
 cdef class SendQueue:
     cdef int _path_mtu
-    cdef list _messages
-    cdef Py_ssize_t _head
-    cdef Py_ssize_t _current
     cdef readonly Message sending
+    cdef Message _oldest
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t _current
+    cdef list _behind
+    cdef Py_ssize_t _head
     cdef long long _end
     cdef long long _end_byte
 
     cpdef object check(self, long long message_id, long long size_bytes,
                        bytes contents=*)
     @cython.locals(packets="long long", message=Message)
-    cpdef bint append(self, long long message_id, long long size_bytes,
+    cpdef Message append(self, long long message_id, long long size_bytes,
                       long long now_ns, long long order, bytes contents,
-                      unsigned long long remote_offset) except -1
-    cpdef Message newest(self)
-    cpdef Py_ssize_t unfinished(self) except? -1
+                      unsigned long long remote_offset)
     cpdef object clear(self)
+    @cython.locals(index="Py_ssize_t")
     cpdef Message following(self, Py_ssize_t distance)
     @cython.locals(first=Message, message=Message, fitting="long long",
-                   behind="long long", count="long long")
+                   count="long long")
     cpdef long long alike(self, long long most) except? -1
-    @cython.locals(first=Message, count="long long", messages=list, message=Message)
+    @cython.locals(count="long long", messages=list, message=Message, i="Py_ssize_t")
     cpdef long long share(self, Burst burst, long long most) except? -1
     cpdef object advance(self, long long count)
     cpdef object go_back(self)
@@ -42,5 +43,4 @@ cdef class SendQueue:
     cpdef Message take_done(self, long long acknowledged)
     @cython.locals(first=Message, inside="long long")
     cpdef long long bytes_before(self, long long acknowledged) except? -1
-    cpdef object compact(self)
     cdef object _find_sending(self)

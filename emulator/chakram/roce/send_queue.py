@@ -31,24 +31,31 @@ class SendQueue:
     """See the module; sequences are those of `chakram.roce.requester`.
 
     Attributes:
+        count: How many there are.
         sending: The message that holds the next packet; None: all packets have left.
     """
 
     __slots__ = (
+        "_behind",
         "_current",
         "_end",
         "_end_byte",
         "_head",
-        "_messages",
+        "_oldest",
         "_path_mtu",
+        "count",
         "sending",
     )
 
     def __init__(self, path_mtu: int) -> None:
         self._path_mtu = path_mtu
-        # Messages from _head on are alive; _current is the one in `sending`.
-        self._messages: list[Message] = []
+        # Most queue pairs have one message at a time: it stands by itself, and the
+        # others behind it, from _head on.
+        self._oldest: Message | None = None
+        self._behind: list[Message] = []
         self._head = 0
+        self.count = 0
+        # Which one is in `sending`, counted from the oldest.
         self._current = 0
         self.sending: Message | None = None
         # Packets and payload of all messages so far.
@@ -85,8 +92,8 @@ class SendQueue:
         order: int,
         contents: bytes | None,
         remote_offset: int,
-    ) -> bool:
-        """Take a message that `check` lets pass; tell whether it is next to be sent."""
+    ) -> Message:
+        """Take a message that `check` lets pass, and return it."""
         packets = (size_bytes + self._path_mtu - 1) // self._path_mtu
         if packets == 0:
             packets = 1
@@ -100,26 +107,23 @@ class SendQueue:
         message.order = order
         message.contents = contents
         message.remote_offset = remote_offset
-        self._messages.append(message)
+        if self.count == 0:
+            self._oldest = message
+        else:
+            self._behind.append(message)
+        self.count += 1
         self._end += packets
         self._end_byte += size_bytes
-        if self.sending is not None:
-            return False
-        self.sending = message
-        return True
-
-    def newest(self) -> Message:
-        """Return the message that was appended last."""
-        return self._messages[-1]
-
-    def unfinished(self) -> int:
-        """Return how many messages there are."""
-        return len(self._messages) - self._head
+        if self.sending is None:
+            self.sending = message
+        return message
 
     def clear(self) -> None:
         """Forget all messages."""
-        self._messages = []
+        self._oldest = None
+        self._behind = []
         self._head = 0
+        self.count = 0
         self._current = 0
         self.sending = None
 
@@ -127,7 +131,10 @@ class SendQueue:
 
     def following(self, distance: int) -> Message:
         """Return the message that is posted *distance* after the next to send."""
-        return self._messages[self._current + distance]
+        index = self._current + distance
+        if index == 0 and self._oldest is not None:
+            return self._oldest
+        return self._behind[self._head + index - 1]
 
     def alike(self, most: int) -> int:
         """Return how many messages, the next to send among them, may share a send.
@@ -139,9 +146,8 @@ class SendQueue:
         fitting = _LARGEST_SEND_BYTES // (first.size_bytes + _MOST_HEADERS_BYTES)
         if most > fitting:
             most = fitting
-        behind = len(self._messages) - self._current
-        if most > behind:
-            most = behind
+        if most > self.count - self._current:
+            most = self.count - self._current
         count = 1
         while count < most:
             message = self.following(count)
@@ -163,16 +169,13 @@ class SendQueue:
         The burst holds the next one already, which has one packet.
         """
         burst.message_ids = None
-        first = self.following(0)
-        if (
-            most < 2
-            or first.contents is not None
-            or self._current + 1 >= len(self._messages)
-        ):
+        if most < 2 or self._current + 1 >= self.count:
+            return 1
+        if self.following(0).contents is not None:
             return 1
         count = self.alike(most)
         if count > 1:
-            messages = self._messages[self._current : self._current + count]
+            messages = [self.following(i) for i in range(count)]
             burst.message_ids = [message.message_id for message in messages]
             burst.parts = None
             burst.parts_of = messages
@@ -185,7 +188,7 @@ class SendQueue:
 
     def go_back(self) -> None:
         """Begin again with the first message."""
-        self._current = self._head
+        self._current = 0
         self._find_sending()
 
     def leap(self, sequence: int) -> int:
@@ -193,8 +196,8 @@ class SendQueue:
 
         What lies between has left before.
         """
-        while self._current < len(self._messages):
-            message = self._messages[self._current]
+        while self._current < self.count:
+            message = self.following(0)
             inside = sequence - message.first_sequence
             if inside < message.packets:
                 self.sending = message
@@ -208,38 +211,42 @@ class SendQueue:
     def take_done(self, acknowledged: int) -> Message | None:
         """Remove the first message, if all its packets are before *acknowledged*.
 
-        When there is none any more, call `compact`.
+        If packets are sent again that come before what is left, call `go_back`.
         """
-        if self._head == len(self._messages):
+        message = self._oldest
+        if message is None or message.first_sequence + message.packets > acknowledged:
             return None
-        message = self._messages[self._head]
-        if message.first_sequence + message.packets > acknowledged:
-            return None
-        # Its memory goes now; the place before the head is never looked at again.
-        self._messages[self._head] = None  # type: ignore[call-overload]
-        self._head += 1
+        self.count -= 1
+        if self._current > 0:
+            self._current -= 1
+        if self.count == 0:
+            self._oldest = None
+            if self._head > 0:
+                del self._behind[:]
+                self._head = 0
+        else:
+            self._oldest = self._behind[self._head]
+            # Its memory goes with it; the place before the head is not looked at again.
+            self._behind[self._head] = None  # type: ignore[call-overload]
+            self._head += 1
+            if self._head >= _COMPACT_AT:
+                del self._behind[: self._head]
+                self._head = 0
         return message
 
     def bytes_before(self, acknowledged: int) -> int:
         """Return the payload before *acknowledged*, a packet of the first message."""
-        if self._head == len(self._messages):
+        first = self._oldest
+        if first is None:
             return self._end_byte
-        first = self._messages[self._head]
         if acknowledged <= first.first_sequence:
             return first.first_byte
         inside = acknowledged - first.first_sequence
         return first.first_byte + inside * self._path_mtu
 
-    def compact(self) -> None:
-        """Let go of the room of messages that are done, if that is worth while."""
-        if self._head >= _COMPACT_AT or self._head == len(self._messages):
-            del self._messages[: self._head]
-            self._current -= self._head
-            self._head = 0
-
     def _find_sending(self) -> None:
         """Note the message that holds the next packet, if there is one."""
-        if self._current < len(self._messages):
-            self.sending = self._messages[self._current]
+        if self._current < self.count:
+            self.sending = self.following(0)
         else:
             self.sending = None
