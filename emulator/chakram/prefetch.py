@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from array import array
 
-__all__ = ["prefetch", "prefetch_cell", "prefetch_item"]
+__all__ = [
+    "prefetch",
+    "prefetch_cell",
+    "prefetch_item",
+    "prefetch_part",
+    "prefetch_place",
+]
 
 
 def prefetch(thing: object, lines: int) -> None:
@@ -25,6 +31,14 @@ def prefetch(thing: object, lines: int) -> None:
 
 def prefetch_item(things: list[Any], at: int, lines: int) -> None:
     """Fetch the first *lines* of an item without waiting for any; *at* is in bounds."""
+
+
+def prefetch_part(things: list[Any], at: int, first: int, lines: int) -> None:
+    """Fetch *lines* of an item of a list, from its line *first* on."""
+
+
+def prefetch_place(things: list[Any], at: int) -> None:
+    """Fetch the line of a list that says where its item of an index is."""
 
 
 def prefetch_cell(cells: array[int], at: int) -> None:

@@ -12,11 +12,22 @@ cdef extern from *:
     }
     #define chakram_prefetch_item(things, at, lines) \
         chakram_prefetch(PyList_GET_ITEM(things, at), lines)
+    #define chakram_prefetch_place(things, at) \
+        __builtin_prefetch(&PyList_GET_ITEM(things, at))
+    #define chakram_prefetch_part(things, at, first, lines) \
+        chakram_prefetch( \
+            (PyObject *) ((char *) PyList_GET_ITEM(things, at) + 64 * (first)), lines)
     #define chakram_prefetch_cell(cells, at) __builtin_prefetch((cells).data + 8 * (at))
     """
     cpdef void prefetch "chakram_prefetch"(object thing, int lines) noexcept
     cpdef void prefetch_item "chakram_prefetch_item"(
         list things, Py_ssize_t at, int lines
+    ) noexcept
+    cpdef void prefetch_place "chakram_prefetch_place"(
+        list things, Py_ssize_t at
+    ) noexcept
+    cpdef void prefetch_part "chakram_prefetch_part"(
+        list things, Py_ssize_t at, int first, int lines
     ) noexcept
     cpdef void prefetch_cell "chakram_prefetch_cell"(
         long long[::1] cells, Py_ssize_t at

@@ -40,6 +40,7 @@ cdef class PortEngine:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
+    cdef void foresee(self, long long qpn) noexcept
     cpdef bint has_news(self) except -1
     cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
                             int ce=*) except -1

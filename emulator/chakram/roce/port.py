@@ -315,6 +315,10 @@ class PortEngine:
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
 
+    def foresee(self, qpn: int) -> None:
+        """Fetch a queue pair that something will arrive for soon."""
+        self._queue_pairs.foresee(qpn)
+
     def has_news(self) -> bool:
         """Tell whether its owner is to look at it before the time that it was told.
 

@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.prefetch_lines cimport prefetch_item
 from chakram.roce.queue_pair cimport QueuePair
 
 cdef Py_ssize_t _FIRST_ROOM
@@ -13,6 +14,7 @@ cdef class QueuePairs:
     cpdef object add(self, QueuePair queue_pair)
     @cython.locals(place="Py_ssize_t", queue_pair=QueuePair)
     cpdef QueuePair find(self, long long qpn)
+    cdef void foresee(self, long long qpn) noexcept
     @cython.locals(queue_pair=QueuePair)
     cpdef QueuePair of(self, long long qpn)
     cpdef tuple all(self)

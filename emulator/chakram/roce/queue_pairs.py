@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.prefetch import prefetch_item
+
 if TYPE_CHECKING:
     from chakram.roce.queue_pair import QueuePair
 
@@ -54,6 +56,10 @@ class QueuePairs:
             place = (place + 1) & self._mask
             queue_pair = self._places[place]
         return queue_pair
+
+    def foresee(self, qpn: int) -> None:
+        """Let the memory come of what ``find`` will probably return for a number."""
+        prefetch_item(self._places, self._first_place(qpn), 6)
 
     def of(self, qpn: int) -> QueuePair:
         """Return the queue pair of that number.

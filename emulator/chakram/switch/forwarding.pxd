@@ -2,6 +2,7 @@
 
 cimport cython
 
+from chakram.prefetch_lines cimport prefetch_cell
 from chakram.switch.draws cimport draw
 from chakram.switch.port cimport Port
 
@@ -45,7 +46,10 @@ cdef class Forwarding:
     @cython.locals(flow="long long")
     cpdef links_changed(self)
     cpdef bint has_path(self, long long flow) except -1
+    cdef void foresee(self, long long flow) noexcept
     @cython.locals(step="long long")
+    cdef int known(self, long long flow, long long hop, long long node) noexcept
+    @cython.locals(number=int)
     cpdef int egress(self, int flow, int hop, int node, int destination) except? -2
     @cython.locals(flow="Py_ssize_t", at="Py_ssize_t")
     cdef Py_ssize_t _add_flow(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from chakram.prefetch import prefetch_cell
 from chakram.switch.draws import draw
 
 if TYPE_CHECKING:
@@ -145,6 +146,18 @@ class Forwarding:
         """Tell whether any port is known by which a flow leaves a switch."""
         return self._paths[flow * self._width] != _UNKNOWN
 
+    def foresee(self, flow: int) -> None:
+        """Fetch where the path of a flow stands."""
+        prefetch_cell(self._paths, flow * self._width)
+
+    def known(self, flow: int, hop: int, node: int) -> int:
+        """Return the port of a hop as the path has it; -1: it does not."""
+        if hop < self._width:
+            step = self._paths[flow * self._width + hop]
+            if step >> _NODE_BITS == node:
+                return step & _PORT_MASK
+        return _NO_ROUTE
+
     def egress(self, flow: int, hop: int, node: int, destination: int) -> int:
         """Return the port by which a packet leaves switch *node*; -1: by none.
 
@@ -154,11 +167,8 @@ class Forwarding:
             node: Where it is.
             destination: The node that it is for.
         """
-        if hop < self._width:
-            step = self._paths[flow * self._width + hop]
-            if step >> _NODE_BITS == node:
-                return step & _PORT_MASK
-        return self._choose(flow, node, destination)
+        number = self.known(flow, hop, node)
+        return number if number >= 0 else self._choose(flow, node, destination)
 
     def _add_flow(self, switch: int, destination: int, value: int) -> int:
         flow = self._flows

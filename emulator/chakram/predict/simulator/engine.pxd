@@ -4,6 +4,7 @@ cimport cython
 
 from chakram.predict.simulator.events cimport Events
 from chakram.predict.simulator.wires cimport Wires
+from chakram.prefetch_lines cimport prefetch_part, prefetch_place
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.events cimport MessageParts
@@ -81,6 +82,12 @@ cdef class VirtualFabric(Wires):
         burst=Burst, first=int, count=int, ce=int, each="Py_ssize_t",
     )
     cdef _deliver(self, Py_ssize_t number, long long slot)
+    @cython.locals(
+        place="Py_ssize_t", burst=Burst, endpoint=Endpoint, engine=PortEngine,
+    )
+    cdef void _foresee_delivery(
+        self, int stage, long long slot, Py_ssize_t number
+    ) noexcept
     @cython.locals(packets=Packets)
     cdef _tell(self, MessageParts parts, long long slot)
     cdef _forget(self, long long slot)

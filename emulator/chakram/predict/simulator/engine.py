@@ -22,6 +22,7 @@ from chakram.predict.simulator.wires import (
     Wires,
     out_of_time,
 )
+from chakram.prefetch import prefetch_part, prefetch_place
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.switch.outcomes import QUEUED
 from chakram.switch.packets import (
@@ -221,6 +222,8 @@ class VirtualFabric(Wires):
             if events.count == 0:
                 return False
             what = events.take()
+            if self.looks_ahead:
+                self._look_ahead()
             if time_ns > _LAST_NS:
                 raise out_of_time()
             kind = what & 7
@@ -286,6 +289,21 @@ class VirtualFabric(Wires):
         # Most packets neither end a message nor ask for an answer: nothing follows.
         if engine.has_news() or self._wake_ns[index] <= self.now_ns:
             self._drive(index)
+
+    def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
+        """Fetch the burst that a packet is of, and the queue pair that it is for."""
+        place = slot // _SLOT_FIELDS
+        if stage == 0:
+            prefetch_place(self._bursts, place)
+        elif stage == 1:
+            prefetch_part(self._bursts, place, 0, 4)
+            prefetch_part(self._endpoints, self._endpoint_of[number], 0, 4)
+        else:
+            burst = self._bursts[place]
+            if burst is not None:
+                endpoint = self._endpoints[self._endpoint_of[number]]
+                engine = endpoint.engine
+                engine.foresee(burst.destination_qpn)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
         """Note how the last packet of a message has come, unless one was taken."""

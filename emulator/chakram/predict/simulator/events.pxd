@@ -5,11 +5,14 @@ cimport cython
 cdef long long _NO_EVENT
 cdef int _FIELDS
 cdef int _RUNS
+cdef int _WINDOW
+cdef int _WINDOW_ROOM
 
 
 cdef class Events:
     cdef readonly long long count
     cdef long long _order
+    cdef int _taken_from
     cdef long long _first_ns
     cdef long long _first_order
     cdef int _next
@@ -23,6 +26,9 @@ cdef class Events:
     cdef long long _lasts_order[4]
     cdef long long[::1] _heap
     cdef Py_ssize_t _heap_count
+    cdef long long[::1] _window
+    cdef Py_ssize_t _window_at
+    cdef Py_ssize_t _window_end
 
     cpdef long long first_ns(self) except? -1
     cpdef long long first_order(self) except? -1
@@ -32,6 +38,8 @@ cdef class Events:
     cpdef add_at(self, long long time_ns, long long order, long long what)
     @cython.locals(run=int, at="Py_ssize_t", what="long long")
     cpdef long long take(self) except? -1
+    @cython.locals(run=int, place="Py_ssize_t")
+    cpdef long long ahead(self, Py_ssize_t distance) except? -2
     @cython.locals(place="Py_ssize_t", at="Py_ssize_t")
     cdef _append(self, int run, long long time_ns, long long order, long long what)
     @cython.locals(
@@ -39,6 +47,15 @@ cdef class Events:
         index="Py_ssize_t", place="Py_ssize_t", field="Py_ssize_t",
     )
     cdef _widen(self)
+    @cython.locals(
+        window="long long[::1]", place="Py_ssize_t", before="Py_ssize_t",
+        last="Py_ssize_t", end="Py_ssize_t",
+    )
+    cdef _keep(self, long long time_ns, long long order, long long what)
+    @cython.locals(at="Py_ssize_t")
+    cdef _extend(self)
+    @cython.locals(window="long long[::1]", at="Py_ssize_t")
+    cdef _move_window(self)
     @cython.locals(heap="long long[::1]", place="Py_ssize_t", parent="Py_ssize_t")
     cdef _push(self, long long time_ns, long long order, long long what)
     @cython.locals(

@@ -5,7 +5,8 @@
 What happens makes something happen a fixed time later: as long as a packet takes, or a
 link is long. Of one such time the events are made in the order in which they happen, so
 each is put behind the last one of a *run*, the first run of a few where it fits, and
-taken from its front. The heap has the few that fit behind none.
+taken from its front. The heap has those that fit behind none; its first few stand in
+order before it, so that it is known what will happen soon.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ _NO_EVENT = NO_EVENT
 _FIELDS = 3  # of an entry: time, order, what happens; literal where it is hot
 _RUNS = 4
 _FIRST_ROOM = 64
+# In order before the heap: how many at least, if there are as many, and at most.
+_WINDOW = 16
+_WINDOW_ROOM = 64
 
 
 class Events:
@@ -45,13 +49,19 @@ class Events:
         "_room",
         "_runs",
         "_sizes",
+        "_taken_from",
+        "_window",
+        "_window_at",
+        "_window_end",
         "count",
     )
 
     def __init__(self) -> None:
         self.count = 0
         self._order = 0
-        # The next event, and which run has it; _RUNS: the heap has.
+        # Which run had the event that was taken last.
+        self._taken_from = _RUNS
+        # The next event, and which run has it; _RUNS: the window has.
         self._first_ns = NO_EVENT
         self._first_order = 0
         self._next = _RUNS
@@ -67,6 +77,10 @@ class Events:
         self._lasts_order = [0] * 4
         self._heap = array("q", bytes(8 * _FIELDS * _FIRST_ROOM))
         self._heap_count = 0
+        # Entries _window_at to _window_end - 1 come before all of the heap.
+        self._window = array("q", bytes(8 * _FIELDS * _WINDOW_ROOM))
+        self._window_at = 0
+        self._window_end = 0
 
     def first_ns(self) -> int:
         """Return the time of the next event; ``NO_EVENT``: there is none."""
@@ -101,7 +115,7 @@ class Events:
                 break
             run += 1
         else:
-            self._push(time_ns, order, what)
+            self._keep(time_ns, order, what)
         if time_ns < self._first_ns or (
             time_ns == self._first_ns and order < self._first_order
         ):
@@ -113,6 +127,7 @@ class Events:
         """Take out the next event, which there must be; return what happens."""
         self.count -= 1
         run = self._next
+        self._taken_from = run
         if run < _RUNS:
             at = 3 * (run * self._room + self._fronts[run])
             what = self._runs[at + 2]
@@ -126,13 +141,15 @@ class Events:
                 self._fronts_ns[run] = _NO_EVENT
                 self._lasts_ns[run] = -_NO_EVENT
         else:
-            what = self._pop()
-        # The heap first: it is empty mostly.
+            what = self._window[3 * self._window_at + 2]
+            self._window_at += 1
+            if self._heap_count > 0 and self._window_end < self._window_at + _WINDOW:
+                self._extend()
         self._next = _RUNS
         self._first_ns = _NO_EVENT
-        if self._heap_count > 0:
-            self._first_ns = self._heap[0]
-            self._first_order = self._heap[1]
+        if self._window_at < self._window_end:
+            self._first_ns = self._window[3 * self._window_at]
+            self._first_order = self._window[3 * self._window_at + 1]
         for run in range(_RUNS):
             if self._fronts_ns[run] < self._first_ns or (
                 self._fronts_ns[run] == self._first_ns
@@ -143,6 +160,22 @@ class Events:
                 self._first_order = self._fronts_order[run]
                 self._next = run
         return what
+
+    def ahead(self, distance: int) -> int:
+        """Return what will happen soon; -1: that is not known.
+
+        It is so many events behind the first of those that come from where the last one
+        came from: most of them meet each distance once.
+        """
+        run = self._taken_from
+        if run == _RUNS:
+            if self._window_at + distance < self._window_end:
+                return self._window[3 * (self._window_at + distance) + 2]
+            return -1
+        if distance < self._sizes[run]:
+            place = (self._fronts[run] + distance) & (self._room - 1)
+            return self._runs[3 * (run * self._room + place) + 2]
+        return -1
 
     # Runs.
 
@@ -178,7 +211,59 @@ class Events:
         self._runs = runs
         self._room = 2 * room
 
-    # The heap.
+    # The heap, and the window before it.
+
+    def _keep(self, time_ns: int, order: int, what: int) -> None:
+        """Take an event that fits behind no run."""
+        window = self._window
+        end = self._window_end
+        last = 3 * (end - 1)
+        if end == self._window_at or (
+            window[last] < time_ns
+            or (window[last] == time_ns and window[last + 1] < order)
+        ):
+            if self._heap_count > 0 or end - self._window_at >= _WINDOW:
+                self._push(time_ns, order, what)
+                return
+        elif end - self._window_at == _WINDOW_ROOM - 1:
+            # No room but for the new one.
+            self._window_end -= 1
+            self._push(window[last], window[last + 1], window[last + 2])
+        if self._window_end == _WINDOW_ROOM:
+            self._move_window()
+        place = self._window_end
+        self._window_end += 1
+        while place > self._window_at:
+            before = 3 * (place - 1)
+            if window[before] < time_ns or (
+                window[before] == time_ns and window[before + 1] < order
+            ):
+                break
+            window[before + 3] = window[before]
+            window[before + 4] = window[before + 1]
+            window[before + 5] = window[before + 2]
+            place -= 1
+        window[3 * place] = time_ns
+        window[3 * place + 1] = order
+        window[3 * place + 2] = what
+
+    def _extend(self) -> None:
+        """Put the first event of the heap behind the window."""
+        if self._window_end == _WINDOW_ROOM:
+            self._move_window()
+        at = 3 * self._window_end
+        self._window_end += 1
+        self._window[at] = self._heap[0]
+        self._window[at + 1] = self._heap[1]
+        self._window[at + 2] = self._pop()
+
+    def _move_window(self) -> None:
+        """Make room behind the window."""
+        window = self._window
+        for at in range(3 * self._window_at, 3 * self._window_end):
+            window[at - 3 * self._window_at] = window[at]
+        self._window_end -= self._window_at
+        self._window_at = 0
 
     def _push(self, time_ns: int, order: int, what: int) -> None:
         if (self._heap_count + 1) * _FIELDS > len(self._heap):

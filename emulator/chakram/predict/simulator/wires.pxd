@@ -3,6 +3,8 @@
 cimport cython
 
 from chakram.predict.simulator.events cimport Events
+from chakram.prefetch_lines cimport prefetch_cell, prefetch_part
+from chakram.switch.forwarding cimport Forwarding
 from chakram.switch.model cimport SwitchModel
 from chakram.switch.packets cimport Packets
 from chakram.switch.port cimport Port
@@ -17,6 +19,12 @@ cdef int _ORDER
 cdef int _TIME
 cdef int _ENTERED
 cdef int _WIRE_NS
+cdef int _DSCP
+cdef int _FLOW
+cdef int _HOP
+cdef int _COUNTERS_LINE
+cdef int _CLASSES_LINE
+cdef int _CLASSES
 cdef long long _LAST_NS
 cdef long long _YEAR_NS
 cdef int _ARRIVE
@@ -30,6 +38,7 @@ cdef int _WAITS
 cdef int _CUTS
 cdef int _FREED
 cdef int _LINK_FIELDS
+cdef int _FIRST
 
 
 cdef class Wires:
@@ -43,6 +52,7 @@ cdef class Wires:
     cdef long long[::1] _links
     cdef dict _pauses
     cdef bint _timed
+    cdef public bint looks_ahead
     cdef bint _is_by_departure
     cdef long long _order
     cdef object _faults
@@ -52,6 +62,20 @@ cdef class Wires:
     cdef _forget(self, long long slot)
     cdef _look_at(self, Py_ssize_t number)
     cdef _be_told(self, Py_ssize_t number, int klass, long long duration_ns)
+    cdef void _look_ahead(self) noexcept
+    @cython.locals(number="Py_ssize_t", kind=int, slot="long long", port=Port, klass=int)
+    cdef void _foresee(self, int stage, long long what) noexcept
+    @cython.locals(
+        cells="long long[::1]", after="long long", klass=int, flow="long long",
+        hop="long long", egress=int, forwarding=Forwarding,
+    )
+    cdef void _foresee_arrival(self, int stage, long long slot, Port port) noexcept
+    cdef void _foresee_delivery(
+        self, int stage, long long slot, Py_ssize_t number
+    ) noexcept
+    @cython.locals(cells="long long[::1]")
+    cdef void _fetch_packet(self, long long slot) noexcept
+    cdef void _fetch_counters(self, Py_ssize_t number, int klass) noexcept
     cdef _happen(self, int kind, Py_ssize_t index)
     @cython.locals(
         packets=Packets, at="Py_ssize_t", slot="long long", after="long long",

@@ -23,9 +23,26 @@ from typing import TYPE_CHECKING
 
 from chakram.errors import RunFailed
 from chakram.predict.simulator.events import Events
+from chakram.prefetch import (
+    prefetch_cell,
+    prefetch_part,
+)
 from chakram.roce.constants import NEVER
 from chakram.switch.outcomes import DELIVERED, QUEUED
-from chakram.switch.packets import EGRESS, ENTERED, FATE, NEXT, ORDER, TIME, WIRE_NS
+from chakram.switch.packets import (
+    DSCP,
+    EGRESS,
+    ENTERED,
+    FATE,
+    FLOW,
+    HOP,
+    NEXT,
+    ORDER,
+    TIME,
+    WIRE_NS,
+)
+from chakram.switch.port import HEAD
+from chakram.switch.settings import CLASSES
 from chakram.units import LAST_INSTANT_NS
 
 if TYPE_CHECKING:
@@ -48,6 +65,13 @@ _NEVER = NEVER
 _QUEUED, _DELIVERED = QUEUED, DELIVERED
 _EGRESS, _FATE, _NEXT, _ORDER, _TIME = EGRESS, FATE, NEXT, ORDER, TIME
 _ENTERED, _WIRE_NS = ENTERED, WIRE_NS
+_DSCP, _FLOW, _HOP = DSCP, FLOW, HOP
+_CLASSES = CLASSES
+# In lines of memory, where in a compiled port its counters of classes begin, and where
+# the classes of DSCPs do.
+_COUNTERS_LINE, _CLASSES_LINE = 3, 19
+# With fewer, caches hold what they have to do with, and to ask for it costs a tenth.
+_MANY_PORTS = 512
 _LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
@@ -56,6 +80,7 @@ _KIND_BITS = KIND_BITS
 # whether the switch at its end cuts through (packets on it know in ENTERED when their
 # last bit arrives), and the order of the time when its wire is free; 0: none is kept.
 _HEAD, _TAIL, _WAITS, _CUTS, _FREED, _LINK_FIELDS = 0, 1, 2, 3, 4, 5
+_FIRST = HEAD
 
 
 def out_of_time() -> RunFailed:
@@ -79,6 +104,7 @@ class Wires:
     Attributes:
         now_ns: The time of the last event.
         hops: How many packets, or bursts that cross links as one, have left a port.
+        looks_ahead: Whether memory is asked for what will happen soon.
     """
 
     __slots__ = (
@@ -95,6 +121,7 @@ class Wires:
         "_ports",
         "_timed",
         "hops",
+        "looks_ahead",
         "now_ns",
     )
 
@@ -116,6 +143,7 @@ class Wires:
         self._is_by_departure = is_by_departure
         # That of the last event, where it is kept.
         self._order = 0
+        self.looks_ahead = len(delays_ns) >= _MANY_PORTS
         self._links = array("q", [-1, -1, 0, 0, 0] * len(delays_ns))
         for number, port in enumerate(self._ports):
             if port.peer >= 0:
@@ -158,6 +186,79 @@ class Wires:
             self._pause(index)
         else:
             self._advance_model()
+
+    # What will be needed.
+
+    def _look_ahead(self) -> None:
+        """Fetch what events look at that will happen soon: more, the nearer they are.
+
+        Where a thing is stands in another one, which has to be there by then.
+        """
+        self._foresee(0, self._events.ahead(12))
+        self._foresee(1, self._events.ahead(8))
+        self._foresee(2, self._events.ahead(4))
+
+    def _foresee(self, stage: int, what: int) -> None:
+        """Fetch what an event looks at, as far as is known at a stage; -1: none is."""
+        kind = what & 7
+        if what < 0 or kind > _FREE:
+            return
+        number = what >> _KIND_BITS
+        port = self._ports[number]
+        if kind == _FREE:
+            for klass in range(_CLASSES):
+                if port.waiting >> klass & 1:
+                    if stage == 0:
+                        self._fetch_counters(number, klass)
+                    elif stage == 1:
+                        self._fetch_packet(port.by_class[klass << 4 | _FIRST])
+            return
+        slot = self._links[number * _LINK_FIELDS + _HEAD]
+        if slot < 0 or port.peer < 0:
+            return
+        if stage == 0:
+            self._fetch_packet(slot)
+            self._foresee_delivery(stage, slot, port.peer)
+            prefetch_part(self._ports, port.peer, 0, 3)
+            prefetch_part(self._ports, port.peer, _CLASSES_LINE, 2)
+        else:
+            self._foresee_arrival(stage, slot, self._ports[port.peer])
+
+    def _foresee_arrival(self, stage: int, slot: int, port: Port) -> None:
+        """Fetch what a packet meets at the port that it comes to."""
+        cells = self._packets.cells
+        klass = port.class_of_dscp[cells[slot + _DSCP]]
+        if stage == 1:
+            self._fetch_counters(port.number, klass)
+            after = cells[slot + _NEXT]
+            if after >= 0:
+                prefetch_cell(cells, after + _TIME)
+        forwarding = self._model.forwarding
+        if port.is_host:
+            self._foresee_delivery(stage, slot, port.number)
+        elif stage == 1:
+            forwarding.foresee(cells[slot + _FLOW])
+        else:
+            flow, hop = cells[slot + _FLOW], cells[slot + _HOP]
+            egress = forwarding.known(flow, hop, port.node)
+            if egress >= 0:
+                prefetch_cell(self._links, egress * _LINK_FIELDS)
+                prefetch_part(self._ports, egress, 0, 3)
+                self._fetch_counters(egress, klass)
+
+    def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
+        """Fetch what takes a packet at a host."""
+
+    def _fetch_packet(self, slot: int) -> None:
+        cells = self._packets.cells
+        prefetch_cell(cells, slot)
+        prefetch_cell(cells, slot + 8)
+        prefetch_cell(cells, slot + 16)
+        prefetch_cell(cells, slot + 24)
+
+    def _fetch_counters(self, number: int, klass: int) -> None:
+        """Fetch what a port counts of a class; see the order of its fields."""
+        prefetch_part(self._ports, number, _COUNTERS_LINE + 2 * klass, 3)
 
     # Packets.
 

@@ -24,6 +24,7 @@ from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile
+from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, receive
 from tests.port_plans import endpoints_of
 
@@ -82,6 +83,42 @@ def test_events_of_a_time_may_have_older_numbers(
     assert (events.count, events.first_ns()) == (0, NO_EVENT)
 
 
+def no_run_takes(events: Events) -> None:
+    """Let all runs end with what happens late: what is earlier fits behind none."""
+    for number in range(4):
+        events.add(10_000 - number, 10_000 - number)
+
+
+def test_events_that_come_earlier_and_earlier_happen_in_their_order() -> None:
+    events = Events()
+    no_run_takes(events)
+    for time_ns in range(300, 0, -1):
+        events.add(time_ns, time_ns)
+    taken = [events.take() for _ in range(100)]
+    for time_ns in range(200, 100, -1):
+        events.add(time_ns, 1000 + time_ns)
+    taken += [events.take() for _ in range(events.count)]
+    late = [what for time_ns in range(101, 201) for what in (time_ns, 1000 + time_ns)]
+    last = [9_997, 9_998, 9_999, 10_000]
+    assert taken == [*range(1, 101), *late, *range(201, 301), *last]
+
+
+@pytest.mark.parametrize("is_heap", [False, True])
+def test_what_will_happen_soon_is_known_where_events_come_from_one_place(
+    is_heap: bool,
+) -> None:
+    events = Events()
+    if is_heap:
+        no_run_takes(events)
+    for number in range(40):
+        events.add(10 + number, number)
+    for number in range(40):
+        assert events.take() == number
+        # Of those behind the window of the heap nothing is known.
+        assert events.ahead(0) == (number + 1 if number < 39 else -1)
+        assert events.ahead(14) == (number + 15 if number < 25 else -1)
+
+
 def planned(
     rows: Sequence[Operation],
     others: Sequence[Operation] | None = None,
@@ -128,6 +165,24 @@ def test_it_runs_until_every_endpoint_has_finished() -> None:
     assert fabric.run(start_ns=5)
     assert all(endpoint.finished() for endpoint in endpoints)
     assert fabric.now_ns == 5 + 2 * 1_000
+
+
+def test_asking_for_memory_ahead_makes_no_difference() -> None:
+    topology = clos(2, 2, 4, 10**9, 10**9, host_delay_ns=500, uplink_delay_ns=500)
+    world = world_group(8)
+    rows = [
+        collective("all_to_all", 1 << 16),
+        collective("all_reduce", 1 << 16, number=1),
+    ]
+    plan = make_plan([program(rank, world, rows) for rank in range(8)], topology)
+    found = []
+    for looks_ahead in (False, True):
+        fabric, endpoints = joined(plan, topology)
+        fabric.looks_ahead = looks_ahead
+        assert fabric.run(start_ns=0)
+        flows = [each.records.flows.tolist() for each in endpoints]
+        found.append((fabric.events, fabric.hops, flows))
+    assert found[0] == found[1]
 
 
 def test_a_start_that_has_passed_is_made_up_for() -> None:
