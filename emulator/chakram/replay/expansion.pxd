@@ -1,5 +1,7 @@
 # C types of expansion.py, for the compiled form.
 
+cimport cython
+
 from chakram.replay.numbers cimport NumberTable
 from chakram.replay.pairs cimport Pair
 
@@ -13,6 +15,7 @@ cdef class Expansion:
     cdef public list send_peers
     cdef public list needs
     cdef public list first_sends
+    cdef NumberTable _lanes
     cdef NumberTable _receives
     cdef public list receive_steps
     cdef public list receive_channels
@@ -20,6 +23,7 @@ cdef class Expansion:
     cdef public list dependents
 
     cpdef Py_ssize_t messages(self) except? -1
+    @cython.locals(lane="long long")
     cpdef Py_ssize_t receive(self, Pair pair, long long message) except? -2
 
 
@@ -34,3 +38,6 @@ cdef class Expander:
     cdef long long _cache_limit
 
     cpdef Expansion expansion(self, Py_ssize_t index)
+
+    @cython.locals(expansion=Expansion)
+    cdef Expansion _bound(self, object share, list sizes, object group, object ranks)

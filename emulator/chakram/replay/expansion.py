@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.schedule import (
     LocalTransfer,
+    RankSchedule,
     rank_schedule,
     transfer_bytes,
 )
@@ -16,13 +17,15 @@ from chakram.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE
 from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.numbers import NumberTable
+from chakram.replay.shares import share_of, turned_share, turned_sizes
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from chakram.plan.plan import RankPlan
     from chakram.replay.pairs import Pair
+    from chakram.replay.shares import Share
 
 __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 
@@ -31,6 +34,8 @@ MESSAGES_PER_PAIR = 1 << 16
 
 _ONLY_MESSAGE = LocalTransfer(step=0, peer=0, chunk=0, channel=0, message=0)
 """The message of a point-to-point operation."""
+_ONLY_SEND = share_of(RankSchedule(sends=(_ONLY_MESSAGE,), receives=()))
+_ONLY_RECEIVE = share_of(RankSchedule(sends=(), receives=(_ONLY_MESSAGE,)))
 
 CACHED_MESSAGES = 1 << 16
 """Messages of all cached expansions of a rank: about 10 MiB."""
@@ -42,10 +47,11 @@ class Expansion:
     Parallel lists over the sends: queue pair, number, size, step, channel, rank number
     of the peer, how many arrivals each needs; over the receives: step, channel, rank
     number of the peer, and which sends each one releases.  ``first_sends`` need no
-    arrival.
+    arrival.  Lists may be those of other ranks, too: nobody changes them.
     """
 
     __slots__ = (
+        "_lanes",
         "_receives",
         "dependents",
         "first_sends",
@@ -70,7 +76,9 @@ class Expansion:
         self.send_peers: list[int] = []
         self.needs: list[int] = []
         self.first_sends: list[int] = []
-        # By place of the queue pair << 16 | number of the message.
+        # By place of the queue pair.
+        self._lanes = NumberTable()
+        # By number of the lane << 16 | number of the message.
         self._receives = NumberTable()
         self.receive_steps: list[int] = []
         self.receive_channels: list[int] = []
@@ -83,17 +91,8 @@ class Expansion:
 
     def receive(self, pair: Pair, message: int) -> int:
         """Return which receive a message of a queue pair is; -1: none."""
-        return self._receives.find(pair.place << 16 | message)
-
-    def add_receive(
-        self, pair: Pair, message: int, *, step: int, channel: int, peer: int
-    ) -> None:
-        """Expect one message more, which no send waits for."""
-        self._receives.put(pair.place << 16 | message, len(self.receive_steps))
-        self.receive_steps.append(step)
-        self.receive_channels.append(channel)
-        self.receive_peers.append(peer)
-        self.dependents.append(())
+        lane = self._lanes.find(pair.place)
+        return -1 if lane < 0 else self._receives.find(lane << 16 | message)
 
 
 class Expander:
@@ -181,15 +180,13 @@ class Expander:
         kind = columns.kinds[row]
         if kind == COLLECTIVE:
             return self._collective(row)
-        expansion = Expansion()
-        peer = self._program.peers[columns.targets[row]]
-        if kind == RECEIVE:
-            self._add_receive(expansion, _ONLY_MESSAGE, POINT_TO_POINT, peer)
-        else:
-            self._add_send(
-                expansion, _ONLY_MESSAGE, POINT_TO_POINT, peer, columns.amounts[row]
-            )
-        return expansion
+        is_receive = kind == RECEIVE
+        return self._bound(
+            _ONLY_RECEIVE if is_receive else _ONLY_SEND,
+            [] if is_receive else [columns.amounts[row]],
+            POINT_TO_POINT,
+            (self._program.peers[columns.targets[row]],),
+        )
 
     def _keep(self, row: int, expansion: Expansion) -> None:
         """Cache an expansion, at the expense of the oldest ones.
@@ -213,77 +210,93 @@ class Expander:
             op, algorithm, nranks=nranks, root=root, listed=program.algorithms
         )
         position = group.position(program.rank)
-        place, splits, sizes = columns.split(row), None, None
-        if place is not None:
+        place, input_bytes = columns.split(row), columns.amounts[row]
+        if place is None:
+            share = turned_share(how, nranks=nranks, root=root)
+            if share is not None:
+                sizes = turned_sizes(
+                    share,
+                    how,
+                    position=position,
+                    nranks=nranks,
+                    input_bytes=input_bytes,
+                )
+                ahead = (*ranks[position:], *ranks[:position])
+                return self._bound(share, sizes, group.name, ahead)
+            schedule = rank_schedule(how, position=position, nranks=nranks, root=root)
+            sizes = [
+                transfer_bytes(how, send, nranks=nranks, input_bytes=input_bytes)
+                for send in schedule.sends
+            ]
+        else:
             splits, passed_bytes = program.splits[place]
-            sizes = splits_bytes(how, splits, passed_bytes, position=position)
-        schedule = (
-            rank_schedule(how, position=position, nranks=nranks, root=root)
-            if splits is None
-            else uneven_share(how, splits, position=position)
-        )
+            pair_bytes = splits_bytes(how, splits, passed_bytes, position=position)
+            schedule = uneven_share(how, splits, position=position)
+            sizes = [
+                uneven_message_bytes(
+                    how, send, src=position, dst=send.peer, pair_bytes=pair_bytes
+                )
+                for send in schedule.sends
+            ]
+        return self._bound(share_of(schedule), sizes, group.name, ranks)
+
+    def _bound(
+        self, share: Share, sizes: list[int], group: str, ranks: Sequence[int]
+    ) -> Expansion:
+        """Return a share as the messages of this rank, whose peers are of *ranks*."""
         expansion = Expansion()
-        for receive in schedule.receives:
-            self._add_receive(expansion, receive, group.name, ranks[receive.peer])
-        dependents: list[list[int]] = [[] for _ in schedule.receives]
-        for index, send in enumerate(schedule.sends):
-            size_bytes = (
-                transfer_bytes(
-                    how, send, nranks=nranks, input_bytes=columns.amounts[row]
-                )
-                if sizes is None
-                else uneven_message_bytes(
-                    how, send, src=position, dst=send.peer, pair_bytes=sizes
-                )
-            )
-            self._add_send(expansion, send, group.name, ranks[send.peer], size_bytes)
-            for need in send.needs:
-                dependents[need].append(index)
-        expansion.dependents = [tuple(sends) for sends in dependents]
+        numbers: list[int] = []
+        for channel, position in share.receive_lanes:
+            peer = ranks[position]
+            pair = self._pair(group, channel, peer)
+            expansion._lanes.put(pair.place, len(numbers))
+            numbers.append(self._number(peer))
+        expansion.receive_peers = [numbers[lane] for lane in share.receive_lane]
+        expansion.receive_steps = share.receive_steps
+        expansion.receive_channels = share.receive_channels
+        expansion.dependents = share.dependents
+        expansion._receives = share.receives
+        pairs, numbers = [], []
+        for channel, position in share.send_lanes:
+            peer = ranks[position]
+            pairs.append(self._pair(group, channel, peer))
+            numbers.append(self._number(peer))
+        self._check_sends(share, sizes, group, ranks)
+        expansion.send_pairs = [pairs[lane] for lane in share.send_lane]
+        expansion.send_peers = [numbers[lane] for lane in share.send_lane]
+        expansion.send_messages = share.send_messages
+        expansion.send_sizes = sizes
+        expansion.send_steps = share.send_steps
+        expansion.send_channels = share.send_channels
+        expansion.needs = share.needs
+        expansion.first_sends = share.first_sends
         return expansion
 
-    def _add_receive(
-        self, expansion: Expansion, receive: LocalTransfer, group: str, peer: int
+    def _check_sends(
+        self, share: Share, sizes: list[int], group: str, ranks: Sequence[int]
     ) -> None:
-        expansion.add_receive(
-            self._pair(group, receive.channel, peer),
-            receive.message,
-            step=receive.step,
-            channel=receive.channel,
-            peer=self._number(peer),
-        )
-
-    def _add_send(
-        self,
-        expansion: Expansion,
-        send: LocalTransfer,
-        group: str,
-        peer: int,
-        size_bytes: int,
-    ) -> None:
-        if send.message >= MESSAGES_PER_PAIR:
+        """Refuse what no queue pair can carry."""
+        if not sizes:
+            return
+        longest, last = max(sizes), max(share.send_messages)
+        if last >= MESSAGES_PER_PAIR:
+            _, position = share.send_lanes[
+                share.send_lane[share.send_messages.index(MESSAGES_PER_PAIR)]
+            ]
             raise PlanError(
                 f"job {self._job} rank {self._program.rank} group {group!r}",
-                f"more than {MESSAGES_PER_PAIR} messages to rank {peer} in one "
-                "collective",
+                f"more than {MESSAGES_PER_PAIR} messages to rank {ranks[position]} in "
+                "one collective",
                 "choose another algorithm",
             )
-        if size_bytes > MAX_MESSAGE_BYTES:
+        if longest > MAX_MESSAGE_BYTES:
+            _, position = share.send_lanes[share.send_lane[sizes.index(longest)]]
             raise PlanError(
                 f"job {self._job} rank {self._program.rank} group {group!r}",
-                f"a message of {size_bytes} bytes to rank {peer}, but a queue pair "
-                f"carries at most {MAX_MESSAGE_BYTES}",
+                f"a message of {longest} bytes to rank {ranks[position]}, but a queue "
+                f"pair carries at most {MAX_MESSAGE_BYTES}",
                 "set size_scale, or choose another algorithm",
             )
-        if not send.needs:
-            expansion.first_sends.append(len(expansion.send_pairs))
-        expansion.send_pairs.append(self._pair(group, send.channel, peer))
-        expansion.send_messages.append(send.message)
-        expansion.send_sizes.append(size_bytes)
-        expansion.send_steps.append(send.step)
-        expansion.send_channels.append(send.channel)
-        expansion.send_peers.append(self._number(peer))
-        expansion.needs.append(len(send.needs))
 
     def _number(self, peer: int) -> int:
         number = self._numbers.get((self._job, peer))

@@ -199,3 +199,12 @@ def test_more_messages_than_immediates_can_name_are_refused(
 
 def test_an_expansion_begins_empty() -> None:
     assert Expansion().messages() == 0
+
+
+def test_ranks_of_a_ring_share_all_but_peers() -> None:
+    plan, _ = world_plan([collective("all_reduce", 4096)], nranks=4)
+    first, second, *_ = [expander(rank).expansion(0) for rank in plan.ranks()]
+    assert first.needs is second.needs
+    assert first.send_sizes is second.send_sizes
+    assert first.dependents is second.dependents
+    assert (first.send_peers, second.send_peers) == ([11] * 6, [12] * 6)

@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import Transfer, counted_sizes, part_bytes
+from chakram.collectives.schedule import (
+    Algorithm,
+    Transfer,
+    counted_sizes,
+    part_bytes,
+)
 
 
 class Scheduled(ABC):
@@ -56,6 +61,14 @@ class Scheduled(ABC):
     @abstractmethod
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* sends."""
+
+
+def turns_by(how: Algorithm, nranks: int) -> int | None:
+    """Return by how many chunks the schedules of neighbours differ.
+
+    None: by more than that; see ``Scheduled.turns_by``.
+    """
+    return how.turns_by(nranks) if isinstance(how, Scheduled) else None
 
 
 class BothWays(Scheduled):

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.base import turns_by
 from chakram.collectives.schedule import (
     Algorithm,
     LocalTransfer,
@@ -102,14 +102,6 @@ ReducedBytes = Callable[["Transfer", int], int]
 def whole_message(transfer: Transfer, size_bytes: int) -> int:
     """Return all bytes of a message that is to be added up."""
     return size_bytes if transfer.reduce else 0
-
-
-def turns_by(how: Algorithm, nranks: int) -> int | None:
-    """Return by how many chunks the schedules of neighbours differ.
-
-    None: by more than that; see ``Scheduled.turns_by``.
-    """
-    return how.turns_by(nranks) if isinstance(how, Scheduled) else None
 
 
 def collective_columns(
