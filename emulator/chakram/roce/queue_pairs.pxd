@@ -3,13 +3,16 @@ cimport cython
 from chakram.prefetch_lines cimport prefetch_item
 from chakram.roce.queue_pair cimport QueuePair
 
-cdef Py_ssize_t _FIRST_ROOM
+cdef int _FIRST_BITS
+cdef unsigned long long _FACTOR
+cdef unsigned long long _WORD
 
 
 cdef class QueuePairs:
     cdef list _added
     cdef list _places
     cdef long long _mask
+    cdef int _shift
 
     cpdef object add(self, QueuePair queue_pair)
     @cython.locals(place="Py_ssize_t", queue_pair=QueuePair)
@@ -20,4 +23,4 @@ cdef class QueuePairs:
     cpdef tuple all(self)
     @cython.locals(place="Py_ssize_t")
     cdef object _put(self, QueuePair queue_pair)
-    cdef Py_ssize_t _first_place(self, long long qpn) except -1
+    cdef Py_ssize_t _first_place(self, unsigned long long qpn) except -1

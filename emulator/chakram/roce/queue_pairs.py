@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuePairs"]
 
-_FIRST_ROOM = 64
+_FIRST_BITS = 6
+# Fibonacci hashing (D. Knuth, The Art of Computer Programming 3, 6.4): whether numbers
+# stand in a row or with gaps of 64, as those of plans do, they are spread evenly.
+_FACTOR = 0x9E37_79B9_7F4A_7C15
+_WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class QueuePairs:
@@ -23,13 +27,14 @@ class QueuePairs:
     it, is the queue pair itself, which knows its number.
     """
 
-    __slots__ = ("_added", "_mask", "_places")
+    __slots__ = ("_added", "_mask", "_places", "_shift")
 
     def __init__(self) -> None:
         self._added: list[QueuePair] = []
         # At least half of the places are empty; their number is a power of two.
-        self._places: list[QueuePair | None] = [None] * _FIRST_ROOM
-        self._mask = _FIRST_ROOM - 1
+        self._places: list[QueuePair | None] = [None] * (1 << _FIRST_BITS)
+        self._mask = (1 << _FIRST_BITS) - 1
+        self._shift = 64 - _FIRST_BITS
 
     def add(self, queue_pair: QueuePair) -> None:
         """Take in a queue pair.
@@ -42,6 +47,7 @@ class QueuePairs:
         self._added.append(queue_pair)
         if 2 * len(self._added) > len(self._places):
             self._mask = 2 * len(self._places) - 1
+            self._shift -= 1
             self._places = [None] * (self._mask + 1)
             for each in self._added:
                 self._put(each)
@@ -83,9 +89,5 @@ class QueuePairs:
         self._places[place] = queue_pair
 
     def _first_place(self, qpn: int) -> int:
-        """Return where to look for a number first.
-
-        Plans number the queue pairs of a port in a row above six bits that are those of
-        its shard: so they stand in a row here, none in the way of another.
-        """
-        return ((qpn >> 6) + (qpn & 63)) & self._mask
+        """Return where to look for a number first."""
+        return ((qpn * _FACTOR) & _WORD) >> self._shift

@@ -11,7 +11,7 @@ from chakram.testing.pair import make_queue_pair
     [
         range(17 << 6 | 3, 400 << 6, 64),
         range(2, 300),
-        # All of them begin at one place.
+        # Of a table that takes low bits all would begin at one place.
         range(1 << 6, 1 << 23, 1 << 16),
     ],
 )
