@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from chakram.__main__ import GARBAGE_THRESHOLD
 from tests.support import REPO_ROOT
 
 WEIGHTY = frozenset(
@@ -93,7 +94,7 @@ def test_a_command_looks_for_cycles_when_there_is_much() -> None:
     script = "import gc; from chakram.__main__ import main; main(); " + (
         "import sys; sys.modules[f'looks at {gc.get_threshold()[0]}'] = gc"
     )
-    assert "looks at 100000" in imported_by(script)
+    assert f"looks at {GARBAGE_THRESHOLD}" in imported_by(script)
 
 
 def test_what_checks_experiments_is_built_when_one_is_read() -> None:
