@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,8 +24,9 @@ import pytest
 from tests import bound_check
 from tests.documented import Place
 from tests.forked import forked_commands
+from tests.interop.softroce.kernel import fetch_kernel
 from tests.leaks import Belongings
-from tests.support import REPO_ROOT, examples
+from tests.support import REPO_ROOT, examples, is_required
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,6 +132,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[LEFT_OUT] = session.config.stash.get(without_data, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Fetch the guest's kernel while there is a network: workers may have none."""
+    if is_required("softroce") and any(map(GUEST.startswith, config.args)):
+        # Why it cannot be had, its tests will say.
+        with suppress(RuntimeError):
+            fetch_kernel()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,6 +16,11 @@ _Case = TypeVar("_Case")
 REPO_ROOT = Path(__file__).resolve().parents[1]
 
 
+def is_required(feature: str) -> bool:
+    """Tell whether tests of a feature have to run: ``CHAKRAM_REQUIRE`` names it."""
+    return feature in os.environ.get("CHAKRAM_REQUIRE", "").replace(",", " ").split()
+
+
 def require(feature: str, reason: str | None) -> None:
     """Skip the running test if *feature* is missing, and say why.
 
@@ -29,8 +34,7 @@ def require(feature: str, reason: str | None) -> None:
     __tracebackhide__ = True
     if reason is None:
         return
-    required = os.environ.get("CHAKRAM_REQUIRE", "").replace(",", " ").split()
-    if feature in required:
+    if is_required(feature):
         pytest.fail(f"CHAKRAM_REQUIRE names {feature}, but: {reason}", pytrace=False)
     pytest.skip(f"{feature}: {reason}")
 

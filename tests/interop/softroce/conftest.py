@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from inspect import signature
@@ -13,7 +12,7 @@ import pytest
 from tests.interop.softroce.disturbance import clean, redirect
 from tests.interop.softroce.kernel import cached_kernel, fetch_kernel
 from tests.interop.softroce.machine import GuestDied, Machine, why_no_machine
-from tests.support import require
+from tests.support import is_required, require
 
 HERE = Path(__file__).parent
 FEATURE = "softroce"
@@ -24,14 +23,9 @@ left_out = pytest.StashKey[str]()
 def why_not() -> str | None:
     """Return why these tests cannot run here; None if they can."""
     reason = why_no_machine()
-    if reason is None and cached_kernel() is None and not is_required():
+    if reason is None and cached_kernel() is None and not is_required(FEATURE):
         return "no kernel is cached (CHAKRAM_REQUIRE=softroce downloads one)"
     return reason
-
-
-def is_required() -> bool:
-    names = os.environ.get("CHAKRAM_REQUIRE", "").replace(",", " ").split()
-    return FEATURE in names
 
 
 def pytest_collection_modifyitems(
@@ -39,7 +33,7 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Leave the tests out where there is no guest, unless it has to be there."""
     own = [item for item in items if HERE in item.path.parents]
-    if not own or is_required():
+    if not own or is_required(FEATURE):
         return
     reason = why_not()
     if reason is None:
