@@ -24,7 +24,6 @@ import pytest
 from tests import bound_check
 from tests.documented import Place
 from tests.forked import forked_commands
-from tests.interop.softroce.kernel import fetch_kernel
 from tests.leaks import Belongings
 from tests.support import REPO_ROOT, examples, is_required
 
@@ -138,6 +137,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Fetch the guest's kernel while there is a network: workers may have none."""
     if is_required("softroce") and any(map(GUEST.startswith, config.args)):
+        # Elsewhere this file may stand without that folder.
+        from tests.interop.softroce.kernel import fetch_kernel
+
         # Why it cannot be had, its tests will say.
         with suppress(RuntimeError):
             fetch_kernel()
