@@ -78,6 +78,8 @@ _QUEUED_NS, _QUEUE_PORT = QUEUED_NS, QUEUE_PORT
 _SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
+# From so many on, each is used so rarely that no cache has it when it is.
+_MANY_QUEUE_PAIRS = 16_384
 _LAST_NS = LAST_INSTANT_NS
 _SLOT_FIELDS = FIELDS
 # Kinds of events beside those of wires.
@@ -181,6 +183,8 @@ class VirtualFabric(Wires):
             )
             for endpoint, port in zip(endpoints, hosts, strict=True)
         ]
+        count = sum(len(endpoint.engine.queue_pairs()) for endpoint in endpoints)
+        self.looks_ahead = count >= _MANY_QUEUE_PAIRS
         self._finished = array("q", bytes(8 * len(endpoints)))
         self._unfinished = len(endpoints)
         self._has_failed = False

@@ -70,8 +70,6 @@ _CLASSES = CLASSES
 # In lines of memory, where in a compiled port its counters of classes begin, and where
 # the classes of DSCPs do.
 _COUNTERS_LINE, _CLASSES_LINE = 3, 19
-# With fewer, caches hold what they have to do with, and to ask for it costs a tenth.
-_MANY_PORTS = 512
 _LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
@@ -143,7 +141,7 @@ class Wires:
         self._is_by_departure = is_by_departure
         # That of the last event, where it is kept.
         self._order = 0
-        self.looks_ahead = len(delays_ns) >= _MANY_PORTS
+        self.looks_ahead = False
         self._links = array("q", [-1, -1, 0, 0, 0] * len(delays_ns))
         for number, port in enumerate(self._ports):
             if port.peer >= 0:
