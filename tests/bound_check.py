@@ -21,7 +21,7 @@ MOST_MESSAGES = 5_000
 
 def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> None:
     """Fail if anything in a simulation was faster than its bound."""
-    from chakram.controller.predictions import bounds, flow_bound
+    from chakram.controller.predictions import bounds
     from chakram.results.joining import CollectiveJoiner
     from chakram.results.records import FlowRow, rows_of
     from chakram.results.resolve import OperationTable
@@ -32,16 +32,15 @@ def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> No
     place_of = {
         rank.number: (rank.program.job, rank.program.rank) for rank in plan.ranks()
     }
-    least_of = flow_bound(plan, topology)
+    least = bounds(plan, topology)
     for flow in flows:
         (job, src), (_, dst) = place_of[flow.rank], place_of[flow.peer]
-        least_ns = least_of(job, src, dst, flow.size_bytes)
+        least_ns = least.of_message(job, src, dst, flow.size_bytes)
         took_ns = flow.last_acked_ns - flow.posted_ns
         assert took_ns >= least_ns, f"{flow} took {took_ns} ns, its bound is {least_ns}"
-    times, _ = bounds(plan, topology)
     joiner = CollectiveJoiner(OperationTable(plan), warmup=0)
     for record in joiner.add(result.records):
-        least_ns = times.get(record.identity.key, 0)
+        least_ns = least.times_ns.get(record.identity.key, 0)
         # From the first start on: the time of a barrier counts from the last, when some
         # of its messages may have arrived.
         took_ns = record.end_ns - record.start_ns

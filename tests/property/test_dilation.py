@@ -99,7 +99,7 @@ def told(name: str, dilation: int, seed: int = 1) -> Told:
     topology = replace(topology, is_shaped=False)
     result = simulate_plan(plan, topology, rng=random.Random(seed))
     flows = flow_rows(result.records)
-    least, _ = bounds(plan, topology)
+    least = bounds(plan, topology).times_ns
     return Told(
         iteration_ns=result.end_ns / dilation,
         times_ns={

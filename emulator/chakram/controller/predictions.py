@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -51,8 +51,20 @@ T = TypeVar("T")
 FlowBound = Callable[[str, int, int, int], int]
 """Bound in ns of one message: of job, sender, receiver and size in bytes."""
 
-Bounds = tuple[dict[CollectiveKey, int], dict[CollectiveKey, int]]
-"""Bounds and ceilings in ns, by collective."""
+
+class Bounds(NamedTuple):
+    """What collectives and messages take at least, in ns.
+
+    Attributes:
+        times_ns: Of this schedule, by collective or point-to-point message.
+        ceilings_ns: Of any algorithm, by collective.
+        of_message: Says it of any message.
+    """
+
+    times_ns: dict[CollectiveKey, int]
+    ceilings_ns: dict[CollectiveKey, int]
+    of_message: FlowBound
+
 
 ALONE_EVENTS = 1_500_000
 """Events of all simulations of collectives alone, about: some two seconds compiled."""
@@ -69,7 +81,7 @@ _EVENTS_PER_LINK = 20
 
 
 def bounds(plan: Plan, topology: Topology) -> Bounds:
-    """Return bound and ceiling of every collective and message of a plan."""
+    """Return the bounds of a plan, of all its collectives and messages."""
     times: dict[CollectiveKey, int] = {}
     ceilings: dict[CollectiveKey, int] = {}
     transport = plan.agents[0].transport
@@ -106,7 +118,11 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
             times[CollectiveKey(program.job, pair, columns.numbers[row])] = schedules[
                 program.job
             ].message_ns(src=program.rank, dst=peer, size_bytes=columns.amounts[row])
-    return times, ceilings
+
+    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
+
+    return Bounds(times, ceilings, of_message)
 
 
 class _Kind(NamedTuple):
@@ -166,9 +182,9 @@ class AloneTimes:
         kinds: All that there are.
     """
 
-    times_ns: dict[CollectiveKey, int]
-    left_out: int
-    kinds: int
+    times_ns: dict[CollectiveKey, int] = field(default_factory=dict)
+    left_out: int = 0
+    kinds: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -254,16 +270,6 @@ def _alone_kinds(
             for same in by_group.values()
         ]
     return sorted(found, key=lambda each: each[0])
-
-
-def flow_bound(plan: Plan, topology: Topology) -> FlowBound:
-    """Return what says how long each message takes at least."""
-    schedules = _schedule_bounds(plan, _models(plan, topology))
-
-    def bound(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
-
-    return bound
 
 
 def _schedule_bounds(

@@ -21,7 +21,6 @@ from chakram.controller.predictions import (
     apart,
     bounds,
     fair_times,
-    flow_bound,
     medians,
     path_draws,
     simulate_draws,
@@ -304,10 +303,10 @@ class Run:
             self.reference.ways = Ways(plan, world.topology, world.ecmp)
         wanted = self._experiment.predict
         if "bound" in wanted:
-            least, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
-            self.reference.bounds.update(least)
-            self.reference.ceilings.update(ceilings)
-            self.reference.flow_bound = flow_bound(plan, world.topology)
+            least = await asyncio.to_thread(bounds, plan, world.topology)
+            self.reference.bounds.update(least.times_ns)
+            self.reference.ceilings.update(least.ceilings_ns)
+            self.reference.flow_bound = least.of_message
             self.reference.fair_times = fair_times(plan, world.topology)
         has_switches = self._experiment.fabric.has_switches
         seed = self._experiment.seed

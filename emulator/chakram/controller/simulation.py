@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.link_faults import LinkFaults, simulated_with
-from chakram.controller.predictions import alone_times, bounds, fair_times, flow_bound
+from chakram.controller.predictions import (
+    AloneTimes,
+    alone_times,
+    bounds,
+    durations,
+    fair_times,
+)
 from chakram.controller.reporting import (
     faults_disturbed,
     injected_banners,
@@ -16,6 +22,7 @@ from chakram.controller.reporting import (
 from chakram.controller.request import RunRequest, new_run_id
 from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.observe.message_columns import MessageColumns
+from chakram.plan.collective_alone import is_collective_alone
 from chakram.predict.routing import Ways
 from chakram.predict.simulator.job import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
@@ -44,10 +51,14 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
     with simulating(directory):
-        lower_bounds, ceilings = bounds(plan, topology)
-        bound_of_flow = flow_bound(plan, topology)
+        least = bounds(plan, topology)
         fair = fair_times(plan, topology)
-        by_itself = alone_times(plan, topology, experiment.seed, switching)
+        is_alone = is_collective_alone(plan) and not experiment.faults.links
+        by_itself = (
+            AloneTimes()
+            if is_alone
+            else alone_times(plan, topology, experiment.seed, switching)
+        )
         progress.iterations(0, total)
         faults = LinkFaults(experiment.faults.links, topology)
         result = simulated_with(
@@ -64,6 +75,8 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
                 report=lambda done: progress.iterations(done, total),
             ),
         )
+    if is_alone:
+        by_itself = AloneTimes(times_ns=durations(plan, result))
     directory.add(result.records)
     directory.add_link_samples(result.link_samples)
     injected = {name: count for name, count in result.injected.items() if count}
@@ -94,9 +107,9 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
                 injected, result.disturbed, experiment.faults, alone=request.alone
             ),
         ),
-        bound=lower_bounds,
+        bound=least.times_ns,
         alone=by_itself.times_ns,
-        ceiling=ceilings,
-        flow_bound=bound_of_flow,
+        ceiling=least.ceilings_ns,
+        flow_bound=least.of_message,
         messages=MessageColumns(fair, Ways(plan, topology, switching.ecmp)),
     )

@@ -57,6 +57,29 @@ def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
     )
 
 
+def is_collective_alone(plan: Plan) -> bool:
+    """Tell whether a plan is nothing but one collective, once and undisturbed.
+
+    It takes the very time then that it takes by itself.
+    """
+    found = set()
+    for rank in plan.ranks():
+        program = rank.program
+        columns = program.columns
+        if len(columns) != 1:
+            return False
+        operation = program.operation(0)
+        if (
+            not isinstance(operation, CollectiveOperation)
+            or operation.start_ns is not None
+        ):
+            return False
+        found.add((program.job, operation.group, operation.number))
+    return len(found) == 1 and all(
+        agent.settings == _settings_alone(agent.settings) for agent in plan.agents
+    )
+
+
 def _rank_alone(rank: RankPlan, group: str, number: int) -> RankPlan | None:
     program = rank.program
     columns = program.columns

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.fabric.shapes import single_switch
-from chakram.plan.collective_alone import collective_alone
+from chakram.plan.collective_alone import collective_alone, is_collective_alone
 from chakram.plan.plan import RunSettings
 from tests.made_plans import collective, compute, make_plan, program
 
@@ -58,3 +60,29 @@ def test_its_ports_and_queue_pairs_are_those_of_the_plan() -> None:
 def test_a_collective_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="no collective 2 of job world"):
         collective_alone(planned(), "job", "world", 2)
+
+
+def test_what_is_left_is_a_collective_alone_and_nothing_else_is() -> None:
+    plan = planned()
+    alone = collective_alone(plan, "job", "world", 1)
+    assert is_collective_alone(alone)
+    assert not is_collective_alone(plan)
+    (agent,) = alone.agents
+    for changed in (
+        {"measured": 2},
+        {"warmup": 1},
+        {"sync": "gap", "gap_ns": 1},
+        {"drop_ratio": 0.1},
+    ):
+        settings = replace(agent.settings, **changed)
+        other = replace(alone, agents=(replace(agent, settings=settings),))
+        assert not is_collective_alone(other)
+    started = make_plan(
+        [
+            program(rank, WORLD, [collective("all_reduce", 100, start_ns=7)])
+            for rank in range(4)
+        ],
+        single_switch(4, 10**9),
+        settings=agent.settings,
+    )
+    assert not is_collective_alone(started)

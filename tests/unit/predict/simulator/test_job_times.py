@@ -6,7 +6,7 @@ import pytest
 
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.groups import ProcessGroup, world_group
-from chakram.controller.predictions import bounds, flow_bound
+from chakram.controller.predictions import bounds
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
@@ -61,7 +61,7 @@ def test_packets_of_ipv6_are_20_bytes_longer_in_bound_and_simulation() -> None:
         answers, rest = divmod(new - old - 20 * data_packets, 20)
         assert rest == 0
         assert answers >= 3
-    least = [bounds(each, topology)[0] for each in (plan, plan6)]
+    least = [bounds(each, topology).times_ns for each in (plan, plan6)]
     assert all(least[1][key] > least[0][key] for key in least[0])
 
 
@@ -83,7 +83,9 @@ def test_one_message_alone_takes_its_bound(family: str) -> None:
     plan = of_ipv6(plan) if family == "ipv6" else plan
     result = simulate(plan, topology)
     (flow,) = flow_rows(result.records)
-    least_ns = flow_bound(plan, topology)(plan.ranks()[0].program.job, 0, 1, 90_001)
+    least_ns = bounds(plan, topology).of_message(
+        plan.ranks()[0].program.job, 0, 1, 90_001
+    )
     assert 0 <= flow.last_acked_ns - flow.posted_ns - least_ns <= 50
 
 
