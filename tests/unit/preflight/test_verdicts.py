@@ -272,6 +272,190 @@ def test_figures_are_held_against_what_is_demanded(
 
 
 @pytest.mark.parametrize(
+    ("figures", "settings", "said"),
+    [
+        (
+            {"goodput_bps": 9_876_543.0},
+            {},
+            (
+                "rate",
+                "less than 90% of what its links state",
+                "a slower port, a shaper or a policer on the way?",
+                "10% (9.88Mbit/s)",
+            ),
+        ),
+        # Fewer than three digits there are to keep.
+        (
+            {"goodput_bps": 12.0, "expected_bps": 40.0},
+            {},
+            (
+                "rate",
+                "less than 90% of what its links state",
+                "a slower port, a shaper or a policer on the way?",
+                "30% (12bit/s)",
+            ),
+        ),
+        (
+            {"goodput_bps": 70e6, "generator_share": 0.2},
+            {"min_rate_share": 0.75},
+            (
+                "rate",
+                "less than 75% of what its links state, but the data plane was what"
+                " limited",
+                "use faster hosts, fewer ports per host or slower links",
+                "70% (70Mbit/s)",
+            ),
+        ),
+        (
+            {},
+            {"max_latency_ns": 80_500},
+            (
+                "latency",
+                "the median round trip is longer than 80.5 us",
+                None,
+                "100.0 us",
+            ),
+        ),
+        (
+            {"retransmitted": 25, "packets": 2000},
+            {"max_loss_share": 0.01},
+            (
+                "loss",
+                "more than 1.00% of its packets were sent again, although it was alone",
+                "bad cable or optics, or a queue shorter than transport.window?",
+                "25 of 2000",
+            ),
+        ),
+        (
+            {"together_bps": 40e6},
+            {"min_permutation_share": 0.5},
+            (
+                "permutation",
+                "less than 50% of what its links state while all ports send",
+                "uplinks with too little capacity, or equal-cost paths chosen"
+                " unevenly?",
+                "40%",
+            ),
+        ),
+    ],
+)
+def test_what_is_too_little_is_told_in_figures(
+    figures: dict[str, Any],
+    settings: dict[str, Any],
+    said: tuple[str, str, str | None, str],
+) -> None:
+    demanded = replace(SETTINGS, **settings)
+
+    (fact,) = pair_facts(pair(**figures), demanded, not_measured=None)
+
+    assert fact.pair == PAIR
+    assert (fact.check, fact.found, fact.hint, fact.figure) == said
+
+
+@pytest.mark.parametrize(
+    ("figures", "settings", "verdicts"),
+    [
+        # What is just enough is enough.
+        ({"together_bps": 50e6}, {"min_permutation_share": 0.5}, []),
+        ({"retransmitted": 0, "packets": 0}, {"max_loss_share": 0.0}, []),
+        ({"retransmitted": 1, "packets": 1}, {}, [("loss", FAILED)]),
+        # A half of the time: all that is missing may be due to the data plane.
+        ({"goodput_bps": 0.0, "generator_share": 0.5}, {}, [("rate", UNPROVEN)]),
+        # 1 - 2 * 0.25 of nine tenths.
+        ({"goodput_bps": 45e6, "generator_share": 0.25}, {}, [("rate", UNPROVEN)]),
+        ({"goodput_bps": 44e6, "generator_share": 0.25}, {}, [("rate", FAILED)]),
+        # Just a twentieth does not count yet.
+        ({"goodput_bps": 85e6, "generator_share": 0.05}, {}, [("rate", FAILED)]),
+    ],
+)
+def test_limits_themselves_are_kept(
+    figures: dict[str, Any],
+    settings: dict[str, Any],
+    verdicts: list[tuple[str, str]],
+) -> None:
+    demanded = replace(SETTINGS, **settings)
+
+    found = pair_facts(pair(**figures), demanded, not_measured=None)
+
+    assert [(fact.check, fact.verdict) for fact in found] == verdicts
+
+
+def test_many_broken_paths_are_counted_and_four_are_named() -> None:
+    numbers = tuple(range(50_000, 50_006))
+
+    def found(*longest: int) -> str:
+        (fact,) = path_facts(
+            PAIR,
+            path(longest=longest),
+            packets=PACKETS,
+            source_ports=numbers,
+            address="198.18.0.2",
+            settings=SETTINGS,
+        )
+        return fact.found
+
+    assert found(1500, 0, 0, 0, 0, 1500) == (
+        "nothing arrives from UDP source ports 50001, 50002, 50003, 50004 (of 6)"
+    )
+    assert found(1500, 0, 0, 0, 0, 0) == (
+        "nothing arrives from UDP source ports 50001, 50002, 50003, 50004, ... (of 6)"
+    )
+
+
+def test_what_helps_against_short_packets_is_the_mtu_or_what_passes() -> None:
+    def hint(longest: int) -> str | None:
+        (fact,) = facts_of(path(longest=(longest, longest)))
+        return fact.hint
+
+    more = "raise the MTU of every port on the way to 1088 bytes or more"
+    assert hint(600) == f"{more}, or set transport.path_mtu: 512"
+    assert hint(128) == more
+
+
+def test_errors_of_the_senders_kernel_are_said_once_each() -> None:
+    refused = {
+        (0, 0): errno.EPERM,
+        (0, 1): errno.EPERM,
+        (1, 0): errno.ENETDOWN,
+        (1, 1): errno.EIO,
+        (2, 0): 9999,
+    }
+    (fact,) = facts_of(PathReport(refused=refused))
+
+    assert fact.hint == (
+        "the sender's own kernel refuses them: a filter forbids it, error EIO,"
+        " the interface is down, error 9999"
+    )
+
+
+def test_refused_packets_that_would_fit_say_nothing_of_long_ones() -> None:
+    # Of a path that is sound, and of a packet that is shorter than needed.
+    report = path(longest=(600, 1500))
+    report.refused[len(PACKETS) - 1, 1] = errno.EMSGSIZE
+    report.refused[0, 0] = errno.EPERM
+
+    ((_, found),) = found_in(report)
+
+    assert found.endswith("nobody says so: a black hole")
+
+
+@pytest.mark.parametrize("check", ["mtu", "classes"])
+def test_what_is_not_asked_for_is_not_told(check: str) -> None:
+    report = path(longest=(600, 600), rewrite={DATA | 2: DATA})
+
+    found = path_facts(
+        PAIR,
+        report,
+        packets=PACKETS,
+        source_ports=SOURCE_PORTS,
+        address="198.18.0.2",
+        settings=replace(SETTINGS, **{f"check_{check}": False}),
+    )
+
+    assert [fact.check for fact in found] == [{"mtu": "ecn", "classes": "mtu"}[check]]
+
+
+@pytest.mark.parametrize(
     ("settings", "checks"),
     [
         ({}, ["rate"]),
