@@ -39,6 +39,8 @@ _QUANTUM_BYTES = 60_000
 # their send buffers, so the queue behind them is as large as many of those together.
 _HOST_QUEUE_BYTES = 16 << 20
 _NO_LIMIT_BYTES = 0x7FFF_FFFF
+_LARGEST = 0xFFFF_FFFF
+"""What a field of 32 bits holds."""
 
 # bfifo has pfifo's one option, a limit, counted in bytes.
 plugins.setdefault("bfifo", sched_pfifo)
@@ -124,10 +126,13 @@ def _root() -> Request:
 @lru_cache(maxsize=64)
 def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
     rate = max(1, rate_bps // 8)
-    ticks = calc_xmittime(rate, bucket_bytes(rate_bps, bucket_ns=bucket_ns))
+    # At rates below 440 bit/s the bucket lasts longer than its field can say.
+    ticks = min(
+        calc_xmittime(rate, bucket_bytes(rate_bps, bucket_ns=bucket_ns)), _LARGEST
+    )
     # The kernel reads 64-bit rates from attributes of their own, and then wants the
     # 32-bit field saturated.
-    field = min(rate, 0xFFFF_FFFF)
+    field = min(rate, _LARGEST)
     attributes: list[tuple[str, object]] = [
         (
             "TCA_HTB_PARMS",
