@@ -9,9 +9,11 @@ import pytest
 from chakram.results.comparison import (
     NOMINAL,
     Counter,
+    Difference,
     Key,
     Side,
     Times,
+    change_text,
     compare,
     differing_settings,
     sentences,
@@ -272,3 +274,62 @@ def test_a_list_that_one_side_has_empty_differs_as_a_whole() -> None:
     before, after = found["faults.links"]
     assert setting_text(before) == "[]"
     assert setting_text(after) == "kind degrade, link h3-leaf0"
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        (("size", "all_reduce", 8, 1 << 20), "all_reduce of 1MiB, 8 ranks"),
+        (("iteration", "moe"), "iteration of moe"),
+        (("iteration", ""), "iteration"),
+        (("instance", "moe", "g", 3), "moe: collective 3 of group g"),
+        (("named", "backward", 2), "backward (no. 2)"),
+        (("pair", "moe", 1, 2, 4096), "moe: 1 > 2, 4KiB"),
+        (("ports", "h0", "h1", 4096), "port h0 > h1, 4KiB"),
+        (("part", "moe", "nominal"), "nominal time of the critical path"),
+        (("part", "moe", "queue"), "queue"),
+        (("cause", "moe", "queue", "leaf0"), "queue at leaf0"),
+        (("cause", "moe", "queue", ""), "queue"),
+        (("fct", 99), "FCT p99"),
+    ],
+)
+def test_what_is_compared_has_a_name_for_people(key: Key, label: str) -> None:
+    a, b = (side(name, {key: times_of([[100.0, 101.0]])}) for name in "ab")
+
+    (found,) = (each for level in compare(a, b).levels.values() for each in level)
+    assert found.label == label
+
+
+@pytest.mark.parametrize(
+    ("a_ns", "b_ns", "text"),
+    [
+        (2000.0, 3000.0, "takes 50.0 % longer (3us against 2us)"),
+        (2000.0, 1500.0, "takes 25.0 % less (1.5us against 2us)"),
+        (1000.0, 9990.0, "takes 899.0 % longer (9.99us against 1us)"),
+        (1000.0, 10_000.0, "takes 10 times as long (10us against 1us)"),
+        (1e6, 1_002_000.0, "takes 0.2 % longer (1ms against 1ms)"),
+        (1e6, 1_000_100.0, "takes 0.0001 times longer (1ms against 1ms)"),
+        (0.0, 1000.0, "takes 1us against 0ns"),
+    ],
+)
+def test_a_change_is_told_in_words(a_ns: float, b_ns: float, text: str) -> None:
+    a, b = times_of([[a_ns]]), times_of([[b_ns]])
+
+    told = change_text(Difference(ITERATION, "x", a, b, None, None))
+
+    assert told == text
+
+
+def test_of_what_was_measured_once_the_largest_change_is_named() -> None:
+    keys: list[Key] = [("named", name, 0) for name in ("none", "less", "more")]
+    before = (0.0, 1000.0, 1000.0)
+    after = (5.0, 400.0, 1500.0)
+    a, b = (
+        side(name, {key: times_of([[ns]]) for key, ns in zip(keys, some, strict=True)})
+        for name, some in (("a", before), ("b", after))
+    )
+
+    (told,) = sentences(compare(a, b))
+
+    assert "3 of 3 quantities compared were measured once" in told
+    assert "the largest: less (no. 0) takes 60.0 % less" in told

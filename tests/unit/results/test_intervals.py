@@ -90,3 +90,12 @@ def test_times_that_are_left_have_six_characters_at_most() -> None:
     texts = [time_left(None if s is None else s * SECOND_NS) for s in seconds]
     assert texts == ["-", "0s", "1s", "59s", "1m00s", "59m59s", "1h00m", "99h00m"]
     assert time_left(1) == "1s"
+
+
+def test_nearly_the_whole_interval_is_enough() -> None:
+    # Three quarters of it; the next one counts from when this one was printed.
+    intervals = Intervals(every_ns=SECOND_NS, begin_ns=0)
+    assert take(intervals, "a", sample(1), 0.74) is None
+    assert take(intervals, "a", sample(1), 0.75) is not None
+    assert take(intervals, "a", sample(2), 1.49) is None
+    assert take(intervals, "a", sample(2), 1.5) is not None

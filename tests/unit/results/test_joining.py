@@ -225,3 +225,25 @@ def test_flows_that_still_wait_are_not_lost() -> None:
     joining.add(rows)
     assert len(rows.flows) + len(joining.waiting()) == count
     assert not joining.waiting()
+
+
+def test_an_arrival_from_a_rank_that_nobody_planned_is_refused() -> None:
+    rows = RecordRows(arrivals=array("q", [1, 1, 1, 9, 0, 7000]))
+    with pytest.raises(ValueError, match="the plan has no rank number 9"):
+        telling().add(rows)
+
+
+def test_the_waits_of_one_rank_add_up_and_the_longest_counts() -> None:
+    joining = joiner()
+    joining.add(small_rows(1, ranks=[0], generator_wait_ns=100))
+    joining.add(small_rows(1, ranks=[1], generator_wait_ns=300))
+    assert by_key(joining.unfinished())[WORLD].generator_wait_ns == 6 * 300
+
+
+def test_starts_of_a_collective_whose_flows_alone_came_do_not_differ() -> None:
+    rows = small_rows(1, ranks=[2])
+    joining = joiner()
+    joining.add(RecordRows(flows=rows.flows))
+    record = by_key(joining.unfinished())[WORLD]
+    assert (record.start_spread_ns, record.mean_duration_ns) == (0, 0)
+    assert record.start_ns == ITERATION_NS + COMPUTE_NS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.resolve import OperationTable
-from chakram.results.run_records import CollectiveRecord
+from chakram.results.run_records import CollectiveIdentity, CollectiveRecord
 from chakram.results.under_way import UnderWay
 from tests.small_run import small_plan, small_rows
 
@@ -66,3 +67,37 @@ def test_a_job_in_the_background_goes_on_and_is_no_part_of_the_work() -> None:
     work.take(ended(1))
     assert work.text().startswith("world all_reduce 1/1")
     assert work.left_ns(SECOND_NS) is None
+
+
+def of_job(job: str) -> list[CollectiveIdentity]:
+    return [
+        replace(each, key=each.key._replace(job=job))
+        for each in OperationTable(small_plan()).identities
+    ]
+
+
+def test_only_jobs_with_an_end_are_work_that_is_left() -> None:
+    mine, others = of_job("mine"), of_job("background")
+    work = UnderWay([*others, *mine], {"mine": 2})
+    records = list(ended(0))
+
+    work.take(
+        record._replace(identity=identity)
+        for record in records
+        for identity in mine
+        if identity.key == record.identity.key._replace(job="mine")
+    )
+    # One of two iterations: the other job does not count.
+    assert work.left_ns(SECOND_NS) == SECOND_NS
+    # Of several jobs each group is named with its own; the one behind is first.
+    assert work.text(most=1) == "background/world all_reduce 1/1, 7 more"
+
+
+def test_what_has_no_size_is_work_like_a_byte() -> None:
+    empty = [replace(each, input_bytes=0) for each in of_job("moe")]
+    work = UnderWay(empty, {"moe": 4})
+    work.take(
+        record._replace(identity=replace(record.identity, input_bytes=0))
+        for record in ended(0)
+    )
+    assert work.left_ns(SECOND_NS) == 3 * SECOND_NS

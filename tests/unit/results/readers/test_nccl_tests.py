@@ -69,6 +69,7 @@ def test_an_old_text_is_of_the_test_that_the_file_is_named_after() -> None:
         (HEAD + PLAIN.replace("34.27", "-3"), "out.txt:10: '-3' is not a time"),
         (HEAD + PLAIN.replace("34.27", "1e99"), "'1e99' is not a time"),
         (HEAD + PLAIN.replace("34.27", "nan"), "'nan' is not a time"),
+        (HEAD + PLAIN.replace("34.27", "inf"), "'inf' is not a time"),
     ],
 )
 def test_other_text_is_refused(text: str, message: str) -> None:
@@ -118,3 +119,16 @@ def test_json_is_read() -> None:
 def test_other_json_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ResultsError, match=message):
         read_nccl_json(document(**changes), "out.json")
+
+
+def test_a_time_of_nothing_is_a_time() -> None:
+    found = read_nccl_text((HEAD + PLAIN.replace("34.27", "0")).encode(), "out.txt")
+    assert found.rows[0].time_ns == 0
+
+
+def test_a_replay_has_times_in_place_alone() -> None:
+    text = HEAD + PLAIN.replace("34.27    0.00    0.00       0", "N/A N/A N/A N/A")
+    found = read_nccl_text(text.encode(), "out.txt")
+    assert [(row.size_bytes, row.in_place) for row in found.rows] == [
+        *((8, True), (16, False), (16, True))
+    ]
