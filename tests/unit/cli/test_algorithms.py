@@ -110,3 +110,32 @@ def test_what_cannot_be_shown_is_told(
 ) -> None:
     assert main(["algorithms", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_people_get_a_line_for_each_step_and_the_sums(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    what = ["show", "ring", "--op", "all_reduce", "--ranks", "4", "--size", "1MiB"]
+    assert main(["algorithms", *what]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    assert lines[0] == "all_reduce: ring, 4 ranks of 1MiB"
+    assert [line for line in lines if line[:1].isdigit()] == [
+        f"{step} 4 1MiB 256KiB 256KiB" for step in range(6)
+    ]
+    assert "sent 6MiB in 24 transfers; 1536KiB by the busiest rank" in lines
+    assert "channels 1" in lines
+    assert "queue pairs 4" in lines
+
+
+@pytest.mark.parametrize(("nranks", "more"), [(33, None), (34, 2)])
+def test_of_many_steps_64_are_listed(
+    nranks: int, more: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = ["show", "ring", "--op", "all_reduce", "--ranks", str(nranks)]
+    assert main(["algorithms", *what]) == 0
+    text = capsys.readouterr().out
+
+    # Twice as many steps as there are neighbours.
+    assert sum(line.strip()[:1].isdigit() for line in text.splitlines()) == 64
+    assert (f"and {more} more steps (--json)" in text) is (more is not None)

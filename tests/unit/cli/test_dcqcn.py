@@ -151,3 +151,53 @@ def test_all_mistakes_of_a_command_line_are_told(
         "profile dcqcn-hpcc-ns3",
         "--set byte_counter",
     ]
+
+
+def test_every_knob_is_shown_with_its_share_of_the_line_and_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["dcqcn", "dcqcn-nvidia", "--rate", "10Gbit", "--as", "nvidia"]) == 0
+    text = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+
+    assert rows[0] == "dcqcn-nvidia, line 10Gbit/s"
+    for row in (
+        "cut_shift 1 rpg_gd 11",
+        "additive_increase 5Mbit 0.05% rpg_ai_rate 5",
+        "first_cnp_rate 0bit 0% rate_to_set_on_first_cnp 0",
+        "clamp_target false clamp_tgt_rate 0",
+        "clamp_target_after_increase true clamp_tgt_rate_after_time_inc 1",
+        # The vendor has no such knob.
+        "cnp_scope port",
+        "numbers of nvidia: rates in Mbit/s, times in us",
+    ):
+        assert row in rows
+    assert "- stands for" not in text
+
+
+def test_what_is_too_little_for_a_vendors_units_is_a_dash(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny = ["--set", "min_rate=100kbit"]
+    assert main(["dcqcn", "dcqcn-nvidia", *tiny, "--as", "nvidia"]) == 0
+    text = capsys.readouterr().out
+
+    assert re.search(r"rpg_min_rate +- *\n", text)
+    assert "- stands for what is too little to be said in these units" in text
+
+
+@pytest.mark.parametrize(
+    ("number", "is_known"), [(10, False), (11, True), (30, True), (31, False)]
+)
+def test_a_cut_is_a_power_of_two(
+    number: int, is_known: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Alpha counts in 1024ths there, of which 2**(n - 10) are left out.
+    status = main(["dcqcn", "--vendor", f"rpg_gd={number}", "--json"])
+    told = capsys.readouterr()
+    if is_known:
+        assert status == 0
+        assert json.loads(told.out)["knobs"]["cut_shift"] == number - 10
+    else:
+        assert status == 2
+        assert f"--vendor rpg_gd: {number} is not possible" in told.err

@@ -50,3 +50,32 @@ def test_what_is_no_infragraph_document_is_refused(
     assert "fat-tree.yaml: 10 mistakes\n  - devices: is missing" in (
         capsys.readouterr().err
     )
+
+
+def test_every_link_is_listed_with_its_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        """\
+version: 1
+name: two
+jobs:
+  - {name: a, trace: {synth: incast, ranks: 2, size: 64KiB}}
+fabric:
+  kind: namespaces
+  topology: {clos: {leaves: 2, spines: 1, hosts_per_leaf: 1}}
+  links: {host: {rate: 1Gbit, delay: 2us}}
+"""
+    )
+    assert main(["fabric", "show", str(path)]) == 0
+
+    rows = [
+        [cell.strip() for cell in line.strip("\u2502").split("\u2502")]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("\u2502")
+    ]
+    assert len(rows) == 4
+    by_ends = {frozenset(row[1:3]): row[3:] for row in rows}
+    assert by_ends[frozenset({"h0:eth0", "leaf0:h0"})] == ["1Gbit/s", "2us"]
+    assert by_ends[frozenset({"leaf1:up0", "spine0:down1"})] == ["", "0ns"]

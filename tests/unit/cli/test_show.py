@@ -94,7 +94,11 @@ def test_queue_pairs_and_ports_are_shown_as_csv_and_as_json(
     # With headers, and of who receives only: answers.
     assert all(port["tx_bytes"] > port["payload_tx_bytes"] for port in ports)
     assert all(port["payload_tx_bytes"] > 0 for port in ports[1:])
-    assert main(["show", str(directory), "--ports", "--queue-pairs"]) == 2
+    for both in (["--ports", "--queue-pairs"], ["--ports", "--preflight"]):
+        assert main(["show", str(directory), *both]) == 2
+        assert (
+            "one of --queue-pairs, --ports and --preflight" in capsys.readouterr().err
+        )
 
 
 def test_a_run_whose_queue_pairs_were_not_used_says_so(
@@ -113,7 +117,9 @@ def test_an_older_run_says_that_it_has_no_queue_pairs(
     (older / "queue_pair_ends.parquet").unlink()
     for which in ("--queue-pairs", "--ports"):
         assert main(["show", str(older), which]) == 3
-        assert "does not say what its queue pairs were" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "does not say what its queue pairs were" in told
+        assert "(queue_pair_ends.parquet is gone)" in told
     assert main(["show", str(older)]) == 0
 
 

@@ -127,3 +127,39 @@ def test_mistakes_are_told(
     assert isinstance(error, ConfigError)
     assert text in str(error)
     assert not (tmp_path / "out").exists()
+
+
+def rows_of(text: str) -> list[str]:
+    return [
+        " ".join(line.split())
+        for line in text.splitlines()
+        if line.strip()[:1].isdigit() or line.strip().startswith(("all", "..."))
+    ]
+
+
+def test_people_get_a_line_for_each_rank_and_the_sums(
+    made: Path, tmp_path: Path
+) -> None:
+    # Of three nodes of each, the two collectives are kept; the sender sends nothing.
+    text = run(made, tmp_path / "out", "--ranks", "1,0", "--communication-only")
+
+    assert rows_of(text) == ["0 0 3 2 2 0 0", "1 1 3 2 2 0 0", "all 6 4 4 0 0"]
+
+
+@pytest.mark.parametrize("count", [16, 17])
+def test_of_many_ranks_16_are_listed(count: int, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    write_trace_set(
+        made,
+        prefix="w",
+        graphs=job(*[[collective(1)]] * (count + 1)).values(),
+        groups=[],
+        producer="a test",
+    )
+
+    text = run(made, tmp_path / "out", "--ranks", f"1-{count}")
+
+    *ranks, total = rows_of(text)
+    assert ranks[:2] == ["0 1 1 1 1 0 0", "1 2 1 1 1 0 0"]
+    assert ranks[16:] == ["..."] * (count > 16)
+    assert total == f"all {count} {count} {count} 0 0"

@@ -121,3 +121,23 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = refused(*("moe", "--out", tmp_path / "x", "--ep", 3, "--experts", 8))
     assert "ep: 3 ranks do not divide 8 experts" in text
     assert not (tmp_path / "x").exists()
+
+
+def test_groups_are_listed_by_purpose_and_size(tmp_path: Path) -> None:
+    text = run("moe", "--out", tmp_path, "--ranks", 16, "--ep", 4, "--layers", 1)
+
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert rows[1:4] == [
+        "expert 4 4 0, 1, 2, 3",
+        "expert data 4 4 0, 4, 8, 12",
+        "data 1 16 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...",
+    ]
+
+
+def test_twelve_ranks_of_a_group_are_all_of_them(tmp_path: Path) -> None:
+    text = run(
+        *("collectives", "--out", tmp_path, "--ranks", 12),
+        *("--stream", "{op: all_reduce, members: 12}"),
+    )
+    assert "10, 11" in text
+    assert "..." not in text
