@@ -153,6 +153,59 @@ def test_a_packet_is_overtaken(as_bytes: bool, at_send: bool) -> None:
 
 @both_ways
 @everywhere
+@pytest.mark.parametrize("behind", [1, 2, 4])
+def test_an_overtaken_packet_comes_right_behind_those_that_pass_it(
+    as_bytes: bool, at_send: bool, behind: int
+) -> None:
+    fault = PacketFault(
+        action=FaultAction.REORDER,
+        packets="middle",
+        nth=1,
+        behind=behind,
+        at_send=at_send,
+        delay_ns=100_000,
+    )
+    pair = joined(fault, as_bytes=as_bytes, reordering_packets=64)
+    pair.post(0, 8 * MTU)
+    pair.run()
+
+    assert_delivered(pair, [8 * MTU])
+    receiver = pair.right.port.queue_pair(0x12).statistics()
+    # Who keeps what comes early needs nothing again: all of it came once.
+    assert pair.left.port.queue_pair(0x11).statistics().packets_retransmitted == 0
+    assert receiver.kept_out_of_order == behind
+    assert receiver.duplicates == 0
+    (event,) = pair.left.events_of(0x11)
+    assert isinstance(event, SendCompleted)
+    assert event.last_acked_ns < 100_000
+
+
+@both_ways
+@everywhere
+def test_a_packet_that_nobody_overtakes_goes_when_its_time_has_come(
+    as_bytes: bool, at_send: bool
+) -> None:
+    fault = PacketFault(
+        action=FaultAction.REORDER,
+        packets="last",
+        nth=1,
+        behind=1,
+        at_send=at_send,
+        delay_ns=100_000,
+    )
+    pair = joined(fault, as_bytes=as_bytes, retransmit_timeout_ns=10_000_000)
+    pair.post(0, 8 * MTU)
+    pair.run()
+
+    assert_delivered(pair, [8 * MTU])
+    (event,) = pair.left.events_of(0x11)
+    assert isinstance(event, SendCompleted)
+    assert event.last_acked_ns == 102_000  # the wire takes 1 us each way
+    assert pair.left.port.queue_pair(0x11).statistics().packets_retransmitted == 0
+
+
+@both_ways
+@everywhere
 def test_a_packet_is_late(as_bytes: bool, at_send: bool) -> None:
     fault = PacketFault(
         action=FaultAction.DELAY,
