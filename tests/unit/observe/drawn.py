@@ -1,10 +1,13 @@
-"""What is in a figure, for tests that read it."""
+"""What is in figures and sections of pages, for tests that read them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from bokeh.models import GlyphRenderer, HoverTool
+
+from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.page import Plot, Section
 
 
 def renderers(plot: Any, kind: type | None = None) -> list[Any]:
@@ -36,3 +39,27 @@ def legend_of(plot: Any) -> list[str]:
         if legend.visible
         for item in legend.items
     ]
+
+
+def plots_in(section: Section) -> dict[str, Plot]:
+    """Return the plots of a section by name."""
+    return {
+        str(block.figure.name): block
+        for block in section.blocks
+        if isinstance(block, Plot)
+    }
+
+
+def tables_in(section: Section) -> dict[str, Table]:
+    """Return its tables by title."""
+    return {each.title: each for each in section.blocks if isinstance(each, Table)}
+
+
+def facts_in(section: Section) -> dict[str, str]:
+    """Return its facts by name, of several of one name the last."""
+    return {
+        name: value
+        for block in section.blocks
+        if isinstance(block, Facts)
+        for name, value in block.rows
+    }

@@ -94,7 +94,11 @@ def test_bars_say_their_numbers_in_their_unit(
         {"sent": values}, names=["one", "two"], title="t", unit=unit, name="n"
     )
     (data,) = data_of(plot, HBar)
-    assert (data["name"], data["value"], data["text"]) == (["one", "two"], values, texts)
+    assert (data["name"], data["value"], data["text"]) == (
+        ["one", "two"],
+        values,
+        texts,
+    )
     assert (plot.xaxis[0].axis_label or "") == label
     is_written = isinstance(plot.xaxis[0].formatter, CustomJSTickFormatter)
     assert is_written == (unit in plots.TICKS)

@@ -131,7 +131,12 @@ def test_labels_that_would_overlap_are_smaller_and_then_left_out(
     hosts: int, name: str, size: str | None
 ) -> None:
     made = clos(
-        1, 1, hosts, GBIT, GBIT, names=[f"{name}{each:02}"[-3:] for each in range(hosts)]
+        1,
+        1,
+        hosts,
+        GBIT,
+        GBIT,
+        names=[f"{name}{each:02}"[-3:] for each in range(hosts)],
     )
     plot = plot_of(made)
     (nodes,) = data_of(plot, Text)
