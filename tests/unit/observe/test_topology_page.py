@@ -40,7 +40,10 @@ def lines_of(plot: Any) -> dict[str, dict[str, Any]]:
 def test_lines_join_the_places_of_their_ends() -> None:
     plot = plot_of(clos(1, 1, 2, GBIT, 2 * GBIT))
     (nodes,) = data_of(plot, Scatter)
-    place = dict(zip(nodes["label"], zip(nodes["x"], nodes["y"], strict=True)))
+    place = {
+        label: (nodes["x"][at], nodes["y"][at])
+        for at, label in enumerate(nodes["label"])
+    }
     # Hosts lie at the bottom, from left to right, and switches in tiers above.
     assert place == {
         "h0": (0.25, 0), "h1": (0.75, 0), "leaf0": (0.5, 1), "spine0": (0.5, 2),
