@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError, RunFailed
+from chakram.huge_pages import use_huge_pages
 from chakram.predict.routing import Router, ports_of
 from chakram.predict.simulator.bursts import (
     burst_packets_for,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _NAMED_WAITS = 3
 _NO_LIMIT = 1 << 16
 _BURSTS_TO_KMIN = 4
+_MANY_QUEUE_PAIRS = 1 << 11
+"""With so many the processor's table does not know all pages of 4 KiB any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +152,8 @@ def simulate_plan(
             whole_bursts = True
             # Nothing in a lab is as long as these: wires store them whole.
             topology = replace(topology, is_shaped=False)
+    if sum(len(rank.queue_pairs) for rank in plan.ranks()) >= _MANY_QUEUE_PAIRS:
+        use_huge_pages()
     endpoints: list[Endpoint] = []
     for agent in plan.agents:
         endpoints.extend(

@@ -13,6 +13,7 @@ from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import wire_bytes
 from chakram.predict.bound import bound_ns
+from chakram.predict.simulator import job
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,
@@ -232,3 +233,15 @@ def test_ranks_that_share_a_port_need_no_link_between_them() -> None:
     data_bytes = 2 * 2 * wire_bytes(1_000, path_mtu=MTU)
     for name in ("h0:eth0", "h1:eth0"):
         assert result.link_bytes[name] == data_bytes + 4 * ACK_BYTES
+
+
+@pytest.mark.parametrize(("many", "asked"), [(12, 1), (13, 0)])
+def test_huge_pages_are_for_many_queue_pairs(
+    monkeypatch: pytest.MonkeyPatch, many: int, asked: int
+) -> None:
+    plan, topology = world_plan([collective("all_to_all", 4_000)], nranks=4)
+    calls: list[bool] = []
+    monkeypatch.setattr(job, "use_huge_pages", lambda: calls.append(True))
+    monkeypatch.setattr(job, "_MANY_QUEUE_PAIRS", many)
+    simulate(plan, topology)
+    assert len(calls) == asked

@@ -1,0 +1,90 @@
+# cython: language_level=3
+"""Arenas for Python's objects in regions that huge pages may back: see `huge_pages`.
+
+Python takes memory from the kernel in arenas of 1 MiB, each mapped by itself, of which
+none can hold a huge page.  Here they are parts of regions that begin where a huge page
+may.  What is given back is kept for the next: simulations end with their process.
+
+Source: Python's C API, "Customize pymalloc Arena Allocator"; madvise(2).
+"""
+
+cdef extern from * nogil:
+    """
+    #include <sys/mman.h>
+
+    #ifdef MADV_HUGEPAGE
+    #define CHAKRAM_ARENA ((size_t) 1 << 20)
+    #define CHAKRAM_PAGE ((size_t) 2 << 20)
+    #define CHAKRAM_REGION ((size_t) 64 << 20)
+    #define CHAKRAM_REGIONS 8192
+
+    /* Whoever takes memory from Python, or gives it back, holds the GIL. */
+    static PyObjectArenaAllocator chakram_usual;
+    static char *chakram_regions[CHAKRAM_REGIONS];
+    static int chakram_count;
+    static char *chakram_next, *chakram_end;
+    static void **chakram_free;  /* each names the next one in its first bytes */
+
+    static int chakram_grow(void) {
+        size_t length = CHAKRAM_REGION + CHAKRAM_PAGE;
+        char *start, *first;
+        if (chakram_count == CHAKRAM_REGIONS)
+            return 0;
+        start = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (start == MAP_FAILED)
+            return 0;
+        first = (char *) (((size_t) start + CHAKRAM_PAGE - 1) & -CHAKRAM_PAGE);
+        if (first > start)
+            munmap(start, first - start);
+        if (first + CHAKRAM_REGION < start + length)
+            munmap(first + CHAKRAM_REGION, start + length - first - CHAKRAM_REGION);
+        madvise(first, CHAKRAM_REGION, MADV_HUGEPAGE);  /* or pages are small */
+        chakram_regions[chakram_count++] = chakram_next = first;
+        chakram_end = first + CHAKRAM_REGION;
+        return 1;
+    }
+
+    static void *chakram_take(void *context, size_t size) {
+        void **arena = chakram_free;
+        if (size != CHAKRAM_ARENA)
+            return chakram_usual.alloc(chakram_usual.ctx, size);
+        if (arena) {
+            chakram_free = *arena;
+            return arena;
+        }
+        if (chakram_next == chakram_end && !chakram_grow())
+            return chakram_usual.alloc(chakram_usual.ctx, size);
+        arena = (void **) chakram_next;
+        chakram_next += size;
+        return arena;
+    }
+
+    static void chakram_give(void *context, void *arena, size_t size) {
+        for (int at = 0; at < chakram_count; at++)
+            if ((char *) arena >= chakram_regions[at]
+                    && (char *) arena < chakram_regions[at] + CHAKRAM_REGION) {
+                *(void **) arena = chakram_free;
+                chakram_free = arena;
+                return;
+            }
+        chakram_usual.free(chakram_usual.ctx, arena, size);
+    }
+
+    static void chakram_install(void) {
+        PyObjectArenaAllocator ours = {NULL, chakram_take, chakram_give};
+        if (chakram_usual.alloc)
+            return;
+        PyObject_GetArenaAllocator(&chakram_usual);
+        PyObject_SetArenaAllocator(&ours);
+    }
+    #else
+    static void chakram_install(void) {}
+    #endif
+    """
+    void chakram_install()
+
+
+def install():
+    """Take arenas from regions that huge pages may back, from now on."""
+    chakram_install()
