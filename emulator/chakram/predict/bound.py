@@ -34,9 +34,10 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms.listed import ListedAlgorithm
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 _KEPT_TRANSFERS = 1 << 16
 """Transfers of all schedules that are kept for the next collective: some 20 MiB."""
+
+_NOTHING: Mapping[int, tuple[int, ...]] = {}
 
 _ROUNDING = 1e-12
 """What sums of floating-point numbers may be wrong by, as a part of them."""
@@ -285,33 +288,32 @@ def schedule_needs(
 ) -> list[tuple[int, ...]]:
     """Return the earlier transfers that each one waits for."""
     # By position, and there by chunk: the transfers that bring it.
-    into: dict[int, dict[int, list[int]]] = {}
+    into: dict[int, dict[int, tuple[int, ...]]] = {}
     # By position: the transfers that come to it in the last step that brings any.
     last: dict[int, list[int]] = {}
     needs: list[tuple[int, ...]] = []
-    for _, same_step in groupby(enumerate(transfers), key=lambda item: item[1].step):
+    first_of_step = 0
+    for _, same_step in groupby(transfers, key=attrgetter("step")):
         step = list(same_step)
-        for _, transfer in step:
-            brought = into.get(transfer.src, {})
-            first = brought.get(transfer.chunk, ())
-            if not (stepwise or transfer.further or transfer.after) and len(first) < 2:
-                needs.append(tuple(first))
+        for transfer in step:
+            brought = into.get(transfer.src, _NOTHING)
+            found = brought.get(transfer.chunk, ())
+            if not (stepwise or transfer.further or transfer.after):
+                needs.append(found)
                 continue
-            needed = set(first)
-            if transfer.further or transfer.after:
-                needed.update(
-                    earlier
-                    for chunk in transfer.awaited
-                    for earlier in brought.get(chunk, ())
-                )
+            needed = set(found)
+            for chunk in transfer.awaited:
+                needed.update(brought.get(chunk, ()))
             if stepwise:
                 needed.update(last.get(transfer.src, ()))
             needs.append(tuple(needed))
         arriving: dict[int, list[int]] = {}
-        for index, transfer in step:
-            arriving.setdefault(transfer.dst, []).append(index)
+        for index, transfer in enumerate(step, first_of_step):
+            if stepwise:
+                arriving.setdefault(transfer.dst, []).append(index)
             brought = into.setdefault(transfer.dst, {})
             for chunk in transfer.chunks:
-                brought.setdefault(chunk, []).append(index)
+                brought[chunk] = (*brought.get(chunk, ()), index)
         last.update(arriving)
+        first_of_step += len(step)
     return needs
