@@ -101,3 +101,15 @@ def test_answers_of_the_same_class_rest_too() -> None:
     assert port.next_wakeup_ns() == NEVER
     # Data had nothing to wait for, and is not said to have waited less than it rested.
     assert port.statistics().paused_ns == LONG_NS
+
+
+def test_a_pause_of_answers_alone_is_no_pause_of_data() -> None:
+    port = make_port()
+    port.post_send(1, 0, 4 * MTU, 0)
+    port.pause(True, False, 1000, 0)
+    assert port.next_burst(1000) is not None
+    port.pause(False, True, LONG_NS, 5000)
+
+    assert port.next_burst(LONG_NS // 2) is not None
+    assert port.next_burst(2 * LONG_NS) is not None
+    assert port.statistics().paused_ns == 1000

@@ -151,4 +151,7 @@ def test_a_part_of_a_send_holds_its_messages() -> None:
     assert middle.wire_bytes == burst.wire_bytes // 2
     assert middle.ack_request
     assert (one.message_ids, one.message_id, one.payload_bytes) == (None, 3, 100)
+    # So do those who keep what became of each.
+    assert [each.message_id for each in middle.parts_of] == [1, 2]
+    assert (middle.parts.message_id, one.parts.message_id) == (1, 3)
     assert one.packet_wire_bytes(0) == one.wire_bytes
