@@ -11,6 +11,13 @@ from chakram.switch.counters import clear_watermarks, port_counters
 from chakram.switch.dependencies import buffer_cycle, deadlock
 from chakram.switch.faults import LinkFault
 from chakram.switch.model import SwitchModel
+from chakram.switch.outcomes import (
+    EGRESS_LIMIT,
+    HEADROOM_FULL,
+    INGRESS_LIMIT,
+    LINK_DOWN,
+    WRED,
+)
 from chakram.switch.packets import CHOSEN, DESTINATION, DSCP, ENTERED, FLOW, SIZE
 from chakram.switch.port import NEVER
 from chakram.switch.profiles import LinkEnd, fifo, headroom_bytes, ns3, sonic
@@ -313,3 +320,93 @@ def test_after_a_storm_the_watchdog_counts_from_nothing() -> None:
 def test_a_watchdog_may_look_every_nanosecond() -> None:
     settings = WatchdogSettings(detection_ns=1, restoration_ns=1, poll_ns=1)
     assert settings.action == "drop"
+
+
+def limited(ingress: BufferLimit, *, paused: tuple[int, ...]) -> SwitchSettings:
+    """Return a switch of five ports; all packets are of class 3."""
+    port = replace(
+        fifo([FAST], queue_bytes=[None]).ports[0],
+        ingress=(ingress,) * 8,
+        egress=(BufferLimit(pool="free"),) * 8,
+        pause=PauseSettings(classes=paused, quanta=None),
+    )
+    return SwitchSettings(
+        pools=(
+            PoolSettings(name="memory", shared_bytes=0, headroom_bytes=3_000),
+            PoolSettings(name="free"),
+        ),
+        ports=(port,) * 5,
+        class_of_dscp=(3,) * 64,
+    )
+
+
+@pytest.mark.parametrize(
+    ("paused", "reason"),
+    [
+        ((3,), HEADROOM_FULL),
+        ((0, 3), HEADROOM_FULL),
+        ((0,), INGRESS_LIMIT),
+        ((2, 4), INGRESS_LIMIT),
+        ((), INGRESS_LIMIT),
+    ],
+)
+def test_only_of_a_class_that_is_paused_headroom_is_said_to_be_full(
+    paused: tuple[int, ...], reason: int
+) -> None:
+    limit = BufferLimit(pool="memory", headroom_bytes=2_000)
+    wires = star(5, lambda _ends: limited(limit, paused=paused))
+    wires.model.pause(0, 3, NEVER, 0)
+    for sender in (1, 2, 3, 4):
+        wires.send(sender, 1, 0)
+    wires.run()
+
+    # Three find room, each at a port of its own; what the fourth finds is taken.
+    assert [outcome for _, outcome in wires.drops] == [reason]
+    dropped = [
+        wires.model.port(number).counted(wires.now_ns)["drops_by_reason"][reason]
+        for number in range(5)
+    ]
+    assert sum(dropped) == wires.model.dropped == 1
+    assert dropped[0] == 0  # where it came in, not where it would have gone out
+    assert wires.check() == []
+
+
+def test_a_full_queue_drops_where_packets_would_leave() -> None:
+    wires = star(2, lambda ends: fifo(ends, queue_bytes=[2_500] * 2))
+    wires.model.pause(0, 0, NEVER, 0)
+    for _ in range(4):
+        wires.send(1, 1, 0)
+    wires.run()
+
+    assert wires.drops == [(2, EGRESS_LIMIT), (3, EGRESS_LIMIT)]
+    counted = wires.model.port(0).counted(wires.now_ns)
+    assert counted["drops_by_reason"][EGRESS_LIMIT] == 2
+    assert (counted["drop_packets"][0], counted["drop_bytes"][0]) == (2, 2_000)
+
+
+def test_what_would_leave_by_a_link_that_is_down_is_dropped() -> None:
+    wires = star(2, lambda ends: fifo(ends, queue_bytes=[None] * 2))
+    wires.model.set_link(0, False, 0)
+
+    wires.send(1, 1, 0)
+    wires.run()
+
+    assert wires.drops == [(0, LINK_DOWN)]
+    assert wires.model.waiting() == 0
+
+
+@pytest.mark.parametrize("ecn", [0, 1, 2, 3])
+def test_only_packets_that_cannot_be_marked_are_dropped_early(ecn: int) -> None:
+    always = WredSettings(kmin_bytes=1_000, kmax_bytes=1_000, probability=1.0)
+    plain = fifo([FAST], queue_bytes=[None])
+    settings = replace(plain, ports=(replace(plain.ports[0], wred=(always,) * 8),) * 2)
+    wires = star(2, lambda _ends: settings)
+    wires.model.pause(0, 0, NEVER, 0)
+    for _ in range(4):
+        wires.send(1, 1, 0, ecn=ecn)
+    wires.run()
+
+    counted = wires.model.port(0).counted(wires.now_ns)
+    assert [outcome for _, outcome in wires.drops] == [WRED] * (2 if ecn == 0 else 0)
+    assert wires.model.waiting() == (2 if ecn == 0 else 4)
+    assert counted["wred_drops"][0] == (2 if ecn == 0 else 0)
