@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -108,3 +109,30 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         make_certificates(tmp_path / "file" / "certs", {})
+
+
+def test_only_the_authority_signs_and_nobody_below_it(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"h1": ["192.0.2.11"]})
+
+    def may_sign(name: str) -> tuple[bool, int | None, bool]:
+        extensions = load(tmp_path / f"{name}.pem").extensions
+        limits = extensions.get_extension_for_class(x509.BasicConstraints)
+        usage = extensions.get_extension_for_class(x509.KeyUsage)
+        assert limits.critical
+        assert usage.critical
+        return limits.value.ca, limits.value.path_length, usage.value.key_cert_sign
+
+    # No authority may stand between it and those who use what it signs.
+    assert may_sign("ca") == (True, 0, True)
+    assert may_sign("h1") == may_sign("controller") == (False, None, False)
+
+
+def test_the_authority_lives_longer_than_what_it_signs(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"h1": ["192.0.2.11"]}, days=10)
+
+    def ends(name: str) -> datetime:
+        return load(tmp_path / f"{name}.pem").not_valid_after_utc
+
+    assert ends("h1") == ends("controller")
+    assert ends("ca") - ends("h1") == timedelta(days=30)
+    assert load(tmp_path / "h1.pem").not_valid_before_utc <= datetime.now(UTC)

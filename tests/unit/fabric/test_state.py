@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,32 @@ def test_labs_are_the_directories_with_names_of_labs(root: Path) -> None:
     assert lab_names(root / "missing") == []
     with pytest.raises(FabricError, match="a lab's name"):
         lab_directory("../a")
+
+
+def test_a_lock_makes_the_directory_for_its_user_alone(tmp_path: Path) -> None:
+    with locked(tmp_path / "made"):
+        assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    with (
+        pytest.raises(FabricError, match="only you may use"),
+        locked(open_to_all),
+    ):
+        pytest.fail("labs of others could be put there")
+
+
+def test_a_lab_can_be_added_by_one_process_at_a_time(root: Path) -> None:
+    descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        with (
+            locked(root),
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
 
 
 def test_a_holder_is_written_and_read(root: Path) -> None:
