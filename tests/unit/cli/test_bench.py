@@ -331,10 +331,24 @@ def test_the_least_bandwidth_is_demanded(
     document = json.loads(text)
     assert document["schema"] == "chakram.bench/1"
     assert document["average_bus_bandwidth"]["okay"] == "false"
-    monkeypatch.setenv("NCCL_TESTS_MIN_BW", "fast")
-    code, _, told = bench(*call)
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "inf", "nan"])
+def test_what_is_no_bandwidth_cannot_be_demanded(
+    text: str, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_TESTS_MIN_BW", text)
+    code, _, told = bench("all_reduce_perf", "-b", "1M", "-e", "1M", "-n", "2")
     assert code == 2
-    assert "NCCL_TESTS_MIN_BW: 'fast' is not a bandwidth in GB/s" in told
+    assert f"NCCL_TESTS_MIN_BW: '{text}' is not a bandwidth in GB/s" in told
+
+
+def test_no_bandwidth_may_be_demanded(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_TESTS_MIN_BW", "0")
+    code, _, _ = bench("all_reduce_perf", "-b", "1M", "-e", "1M", "-n", "2")
+    assert code == 0
 
 
 @pytest.mark.parametrize(
