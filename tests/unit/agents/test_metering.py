@@ -7,6 +7,7 @@ from chakram.results.counters import fct_histograms, slot
 from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram_agent.counters import SharedCounters
 from chakram_agent.metering import Metering
+from tests.made_plans import collective, compute, world_plan
 from tests.plans import ring_plan
 
 
@@ -31,6 +32,33 @@ def test_completion_times_are_counted_by_collective() -> None:
     assert histogram.counts[:3] == (1, 1, 0)
     assert histogram.sum_ns == 2400
     assert totals[slot("delivered_bytes")] == 150
+
+
+def test_every_flow_counts_for_the_collective_that_it_is_of() -> None:
+    plan, _ = world_plan(
+        [
+            collective("all_reduce", 8),
+            compute(5, after=[0]),
+            collective("all_to_all", 8, number=1, after=[1]),
+        ],
+        nranks=2,
+    )
+    metering = Metering()
+    metering.begin(plan.agents[0])
+    rows = RecordRows(
+        flows=array(
+            "q",
+            flow(operation=2, posted_ns=5, last_acked_ns=25)
+            + flow(rank=1, posted_ns=0, last_acked_ns=7)
+            + flow(rank=1, operation=2, posted_ns=0, last_acked_ns=30),
+        )
+    )
+    metering.note(rows)
+
+    assert {each.op: each.sum_ns for each in fct_histograms(metering.totals())} == {
+        CollectiveOp.ALL_REDUCE: 7,
+        CollectiveOp.ALL_TO_ALL: 50,
+    }
 
 
 def test_a_run_counts_from_nothing() -> None:

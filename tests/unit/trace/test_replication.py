@@ -189,6 +189,28 @@ def test_the_way_back_of_a_pipeline_is_turned_round() -> None:
     check_that_it_runs(made)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "peer", "source", "goes_to"),
+    [
+        # Of 8 recorded ranks a half is the furthest; beyond it the way back is shorter.
+        (8, 3, 5, 3),
+        (8, 4, 4, 4),
+        (8, 5, 3, 16 - 3),
+        (8, 7, 1, 16 - 1),
+        (7, 3, 4, 3),
+        (7, 4, 3, 16 - 3),
+        # Of one recorded rank nothing is known about a way round.
+        (1, 5, 11, 5),
+    ],
+)
+def test_messages_take_the_shorter_way_round(
+    recorded: int, peer: int, source: int, goes_to: int
+) -> None:
+    made = replicas(send(1, peer), receive(2, source), nranks=16, recorded=recorded)
+
+    assert made.graphs[0].node(0).peer == goes_to
+
+
 def test_messages_that_name_no_rank_go_where_one_says() -> None:
     rows = [send(1, None, size=5), receive(2, None, size=5)]
     made = replicas(*rows, peer_offset=-1)
