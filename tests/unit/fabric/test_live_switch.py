@@ -98,6 +98,23 @@ def test_what_is_marked_says_so_and_has_the_right_checksum(family: str) -> None:
         assert sent[1][16:60] == frames[1][16:60]
 
 
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_packets_are_of_the_class_that_their_dscp_says(family: str) -> None:
+    lab = LiveFabric(single_switch(2, RATE), Profile(name="sonic"), family=family)
+    for number, dscp in enumerate((26, 26, 48, 0, 3)):
+        lab.hand(0, number, lab.frame(0, 1, SIZE, dscp=dscp))
+    now_ns = 10 * ON_WIRE_NS
+    lab.live.round(now_ns)
+
+    assert len(lab.take()) == 5
+    model = lab.fabric.model
+    port = model.port(model.port(lab.fabric.host_port("h1")).peer)
+    sent = port.counted(now_ns)["sent_packets"]
+    classes = {klass: count for klass, count in enumerate(sent) if count}
+    # Of sonic a class is a DSCP divided by 8.
+    assert classes == {0: 2, 3: 2, 6: 1}
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -64,6 +64,32 @@ def test_ports_of_a_lab_may_be_ahead_of_their_rate() -> None:
     assert [hop.ahead_ns for hop in model.hops(0, 1)] == [800_000, 2_000_000]
 
 
+@pytest.mark.parametrize(
+    ("rate_bps", "is_shaped", "at_host", "at_switch"),
+    [
+        # Hosts save 2 ms of their rate, switches 200 us; both 15,000 bytes at least.
+        (10**9, True, 250_000, 25_000),
+        (10**10, True, 2_500_000, 250_000),
+        (10**6, True, 15_000, 15_000),
+        (10**9, False, None, None),
+        (None, True, None, None),
+    ],
+)
+def test_what_an_idle_port_saves_up(
+    rate_bps: int | None,
+    is_shaped: bool,
+    at_host: int | None,
+    at_switch: int | None,
+) -> None:
+    topology = replace(single_switch(2, rate_bps), is_shaped=is_shaped)
+    link = topology.host_link("h0")
+
+    saved = [topology.saved_bytes(end.node, link) for end in (link.a, link.b)]
+    found = dict(zip((link.a.node, link.b.node), saved, strict=True))
+    assert found.pop("h0") == at_host
+    assert [*found.values()] == [at_switch]
+
+
 def test_an_unknown_host_is_refused() -> None:
     with pytest.raises(FabricError, match="'h9'"):
         fabric_model(single_switch(2, 9), {0: "h9"})

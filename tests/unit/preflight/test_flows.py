@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
+
+from chakram.errors import PeerError
 from chakram.fabric.shapes import single_switch
 from chakram.plan.placement import place
 from chakram.plan.plan import RunSettings
@@ -16,6 +20,7 @@ from chakram.preflight.outcome import Measured, expected_bps, report_of
 from chakram.preflight.rounds import all_rounds, shifted
 from chakram.preflight.settings import PreflightSettings
 from chakram.program.check import ProgramChecks
+from chakram.results.records import FLOW_FIELDS
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 if TYPE_CHECKING:
@@ -152,3 +157,83 @@ def test_one_way_is_not_enough_for_messages() -> None:
     programs = measured_over(reached={(0, 1), (1, 2), (2, 1)}, passes=ALL)
 
     assert [program.rank for program in programs.programs] == [1, 2]
+
+
+def flows(*rows: dict[str, int]) -> array[int]:
+    return array("q", [row.get(name, 0) for row in rows for name in FLOW_FIELDS])
+
+
+def operation_of(programs: Measurement, kind: str, pair: tuple[int, int]) -> list[int]:
+    """Return the operations of the sender that measure something of a pair."""
+    return [
+        operation
+        for (_, operation), message in programs.messages.items()
+        if (message.kind, message.pair) == (kind, pair)
+    ]
+
+
+def test_parts_of_a_message_are_one_message() -> None:
+    programs = measured_over(passes=ALL)
+    (rate,) = operation_of(programs, "rate", (1, 0))
+    (together,) = operation_of(programs, "permutation", (1, 3))
+    usual = {"rank": 1, "size_bytes": 1000, "packets": 4, "retransmitted": 1}
+
+    alone, all_at_once = read_flows(
+        flows(
+            {**usual, "operation": rate, "first_sent_ns": 500, "last_acked_ns": 900}
+            | {"generator_wait_ns": 20},
+            {**usual, "operation": rate, "first_sent_ns": 400, "last_acked_ns": 800}
+            | {"generator_wait_ns": 3},
+            {**usual, "operation": rate, "first_sent_ns": 600, "last_acked_ns": 700},
+            {**usual, "operation": together, "first_sent_ns": 7, "last_acked_ns": 9},
+        ),
+        programs,
+    )
+
+    # From the first packet of any part to the last acknowledgement.
+    assert alone == {
+        (1, 0): Figures(
+            size_bytes=3000,
+            elapsed_ns=500,
+            packets=12,
+            retransmitted=3,
+            generator_wait_ns=23,
+        )
+    }
+    assert all_at_once == {
+        (1, 3): Figures(size_bytes=1000, elapsed_ns=2, packets=4, retransmitted=1)
+    }
+
+
+def test_the_first_round_trip_warms_up_whenever_it_is_told() -> None:
+    programs = measured_over(passes=ALL)
+    first, *others = operation_of(programs, "ping", (2, 0))
+    times = [(100, 190), *((200 + 10 * n, 230 + 11 * n) for n in range(len(others)))]
+
+    rows = [
+        {"rank": 2, "operation": operation, "first_sent_ns": a, "last_acked_ns": b}
+        for operation, (a, b) in zip([first, *others], times, strict=True)
+    ]
+    alone, _ = read_flows(flows(*reversed(rows)), programs)
+
+    assert alone[2, 0].round_trips_ns == [30 + n for n in range(len(others))]
+    assert alone[2, 0].size_bytes == 0
+
+
+@pytest.mark.parametrize(("rank", "operation"), [(-1, 0), (COUNT, 0), (0, 10_000)])
+def test_a_flow_of_nothing_that_was_planned_is_refused(
+    rank: int, operation: int
+) -> None:
+    with pytest.raises(PeerError, match=f"name operation {operation}"):
+        read_flows(
+            flows({"rank": rank, "operation": operation}), measured_over(passes=ALL)
+        )
+
+
+def test_meetings_are_no_measurement() -> None:
+    programs = measured_over(passes=ALL)
+    meeting = next(
+        operation for operation in range(10) if (0, operation) not in programs.messages
+    )
+
+    assert read_flows(flows({"rank": 0, "operation": meeting}), programs) == ({}, {})

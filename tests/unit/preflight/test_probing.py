@@ -25,6 +25,29 @@ def test_probes_are_of_every_class_and_of_every_path_mtu_that_fits() -> None:
     assert {packet.tos for packet in packets[len(small) :]} == {106}
 
 
+def test_answers_of_a_class_of_their_own_are_probed_too() -> None:
+    transport = replace(TRANSPORT, dscp_ack=10, dscp_cnp=48)
+
+    packets = probe_packets(ports(2), transport, replace(SETTINGS, check_mtu=False))
+
+    # Acknowledgements leave without ECN.
+    assert [packet.tos for packet in packets] == [
+        *(26 << 2 | ecn for ecn in (2, 0, 1, 3)),
+        *(10 << 2, 48 << 2 | 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mtu", "longest"), [(1500, 1500), (1503, 1500), (9000, 9000), (9300, 4096 + 64)]
+)
+def test_probes_are_as_long_as_the_smallest_mtu_in_whole_words(
+    mtu: int, longest: int
+) -> None:
+    found = [*ports(1, mtu=9500), *ports(1, mtu=mtu)]
+
+    assert probe_packets(found, TRANSPORT, SETTINGS)[-1].size_bytes == longest
+
+
 def test_ipv6_takes_twenty_bytes_more() -> None:
     packets = probe_packets(
         ports(2, address="2001:2::{}", mtu=1300), TRANSPORT, SETTINGS
