@@ -18,7 +18,7 @@ from chakram.roce.faults import (
     bits_of_burst,
     bits_of_datagram,
 )
-from chakram.roce.faulty_port import FaultyPort
+from chakram.roce.faulty_port import FaultyPort, flip_bit
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import Pair, make_queue_pair
@@ -474,3 +474,12 @@ def test_bits_belong_to_the_part_that_is_named() -> None:
     for part in ("header", "payload"):
         assert bits_of_datagram(ack, 0, len(ack), part) == range(8 * 16)
     assert bits_of_datagram(b"?", 0, 1, "payload") == range(8)
+
+
+@pytest.mark.parametrize("bit", [0, 1, 7, 8, 13, 31])
+def test_one_bit_is_flipped_and_back(bit: int) -> None:
+    data = bytearray(4)
+    flip_bit(data, bit)
+    assert int.from_bytes(data, "little") == 1 << bit
+    flip_bit(data, bit)
+    assert data == bytes(4)

@@ -260,6 +260,91 @@ def test_one_part_is_a_line() -> None:
     assert shared.free_ns == plain.free_ns
 
 
+BURST_NS = 48_000
+BEGIN_NS = 10_000_000
+
+
+def test_what_is_late_by_more_than_the_bound_is_lost() -> None:
+    line, _ = shared_lines(2)
+    line.demand(BEGIN_NS)
+    assert line.ready_ns(BEGIN_NS) <= BEGIN_NS
+
+    assert line.lost_ns(BEGIN_NS + BOUND_NS) == 0
+    assert line.lost_ns(BEGIN_NS + BOUND_NS + 700) == 700
+    # Who offers something is not to blame for what happens to it.
+    line.offer(BEGIN_NS + BOUND_NS + 700)
+    assert line.lost_ns(BEGIN_NS + BOUND_NS + 900) == 0
+    line.occupy(BURST_BYTES, BEGIN_NS + BOUND_NS + 900)
+    # The bound is all that is caught up on.
+    assert line.free_ns == line.due_ns() == BEGIN_NS + 900 + BURST_NS
+    assert line.lost_ns(line.free_ns + BOUND_NS) == 0
+    assert line.lost_ns(line.free_ns + BOUND_NS + 5) == 5
+
+
+def test_parts_take_turns_on_one_line() -> None:
+    first, second = shared_lines(2)
+    for line in (first, second):
+        line.demand(BEGIN_NS)
+    first.occupy(BURST_BYTES, BEGIN_NS)
+    assert second.ready_ns(BEGIN_NS) == BEGIN_NS + BURST_NS
+    second.occupy(BURST_BYTES, BEGIN_NS + BURST_NS)
+    assert first.ready_ns(BEGIN_NS + BURST_NS) == BEGIN_NS + 2 * BURST_NS
+
+
+def test_who_has_had_more_lets_the_others_go_first_for_a_while() -> None:
+    first, second = shared_lines(2)
+    for line in (first, second):
+        line.demand(BEGIN_NS)
+    # 10 bursts are 480 us: not yet half of the bound, which is the slack; 11 are more.
+    for count in range(1, 12):
+        now_ns = BEGIN_NS + (count - 1) * BURST_NS
+        assert first.ready_ns(now_ns) <= now_ns
+        first.occupy(BURST_BYTES, now_ns)
+    free_ns = BEGIN_NS + 11 * BURST_NS
+
+    # It looks again every 10 us, but not for longer than half of the bound.
+    assert first.ready_ns(free_ns - 1) == free_ns
+    assert first.ready_ns(free_ns) == free_ns + 10_000
+    assert first.ready_ns(free_ns + 495_000) == free_ns + 500_000
+    assert first.ready_ns(free_ns + 500_000) == free_ns
+    # Time in which it lets them go is not lost.
+    assert first.due_ns() == free_ns + 495_000
+    assert second.ready_ns(free_ns) == free_ns
+    # Whoever rests need not be waited for.
+    second.rest()
+    assert first.ready_ns(free_ns) == free_ns
+
+
+def test_who_comes_back_has_no_turns_saved_up() -> None:
+    first, second = shared_lines(2)
+    first.demand(BEGIN_NS)
+    for count in range(20):
+        first.occupy(BURST_BYTES, BEGIN_NS + count * BURST_NS)
+    now_ns = BEGIN_NS + 20 * BURST_NS
+
+    second.demand(now_ns)
+
+    assert first.ready_ns(now_ns) == now_ns
+    second.occupy(BURST_BYTES, now_ns)
+    assert first.ready_ns(now_ns + BURST_NS) == now_ns + BURST_NS
+
+
+def test_turns_are_those_of_queue_pairs() -> None:
+    first, second = shared_lines(2)
+    for line in (first, second):
+        line.demand(BEGIN_NS)
+    # With four queue pairs, four times as much is its due, and the slack a quarter.
+    for count in range(10):
+        now_ns = BEGIN_NS + count * BURST_NS
+        assert first.ready_ns(now_ns) <= now_ns
+        first.occupy(BURST_BYTES, now_ns, 4)
+    # 120 us a queue pair; one burst more is 132, and 125 are the slack.
+    now_ns = BEGIN_NS + 10 * BURST_NS
+    assert first.ready_ns(now_ns) == now_ns
+    first.occupy(BURST_BYTES, now_ns, 4)
+    assert first.ready_ns(now_ns + BURST_NS) == now_ns + BURST_NS + 10_000
+
+
 def test_a_limit_of_cnps_holds_for_all_parts() -> None:
     first, second = (line.cnp_limiter(4000) for line in shared_lines(2))
     admitted = [
