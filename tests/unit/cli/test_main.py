@@ -137,6 +137,33 @@ def test_a_plan_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["jobs"][0]["ranks"] == 8
 
 
+@pytest.mark.parametrize(
+    ("nports", "divided"),
+    [
+        (1, "h0 among 2 shards"),
+        (8, "h0, h1, h2, h3, h4, h5, h6, h7 among 2 shards each"),
+        (9, "h0, h1, h2, h3, h4, h5, h6, h7 and 1 more among 2 shards each"),
+    ],
+)
+def test_ports_of_several_shards_are_named_in_a_plan(
+    nports: int, divided: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "divided.yaml"
+    path.write_text(
+        "version: 1\n"
+        "name: divided\n"
+        "jobs:\n"
+        "  - name: a\n"
+        f"    trace: {{synth: incast, ranks: {2 * nports}, size: 64KiB}}\n"
+        "    placement: {ranks_per_port: 2}\n"
+        f"fabric: {{kind: loopback, ports: {nports}}}\n"
+        f"agents: {{shards: {2 * nports}}}\n"
+    )
+    assert main(["plan", str(path)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"divided ports {divided}" in lines
+
+
 def test_a_simulation_leaves_a_run_directory(
     small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
