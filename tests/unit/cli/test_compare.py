@@ -92,6 +92,16 @@ def test_a_slower_link_is_seen_in_all_that_crosses_it(
     assert "(simulation)" in told
     assert "# collectives by size: 2 of 2 differ" in told
     assert " exact" in told
+    # Where there is room, everything has its whole name.
+    assert main(["compare", str(a.path), str(b.path), "--all", "--wide"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    labels = [each["label"] for level in found["levels"].values() for each in level]
+    assert len(labels) > 10
+    assert [
+        label
+        for label in labels
+        if not any(line.startswith(f"{label} ") for line in lines)
+    ] == []
 
 
 def test_the_same_run_has_no_difference(

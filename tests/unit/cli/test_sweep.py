@@ -15,7 +15,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.controller import sweep as sweep_cells
-from chakram.observe.sweep_folder import CellRun, Outcome
+from chakram.observe.sweep_folder import CellRun, Outcome, read_sweep
 
 EXPERIMENT = """\
 version: 1
@@ -183,6 +183,12 @@ def test_shards_and_processes_come_to_what_one_process_comes_to(
     merged = sweep(capsys, *parts, "--merge", "part2")
     assert merged["missing"] == 0
     assert files(Path("all")) == files(whole)
+    # What was merged is a sweep of its own, of which nothing is left to do.
+    assert len(list(Path("all/cells").glob("*.json"))) == 16
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml", "--out", "all"]) == 0
+    assert "complete" not in capsys.readouterr().err
+    assert len(read_sweep(Path("all")).cells) == 8
 
 
 def test_repetitions_are_interleaved_and_differ(
