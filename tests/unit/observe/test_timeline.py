@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -257,8 +258,7 @@ def counters(document: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
 def integral(points: list[tuple[float, float]]) -> float:
     """Return the bytes under rates in Gbit/s over times in us."""
     return sum(
-        rate * (after - at) * 1000 / 8
-        for (at, rate), (after, _) in zip(points, points[1:], strict=False)
+        rate * (after - at) * 1000 / 8 for (at, rate), (after, _) in pairwise(points)
     )
 
 
