@@ -19,7 +19,9 @@ from chakram.observe.manifest import read_manifest
 from chakram.observe.metrics_state import MetricsState
 from chakram.observe.run_results import RunResults, open_run
 from chakram.results.counters import FCT_BUCKETS, TOTAL_SLOTS, slot
-from tests.small_run import JOB, RANKS, small_plan, small_rows
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
+from chakram.results.run_records import LinkRecord
+from tests.small_run import JOB, RANKS, row_of, small_plan, small_rows
 from tests.unit.observe.small_runs import begin
 
 EPOCH_NS = 10**18
@@ -222,3 +224,94 @@ def test_a_file_is_written_once(
     assert text.endswith("\n# EOF\n")
     assert main(arguments) == 3
     assert "--force" in capsys.readouterr().err
+
+
+def sampled(folder: Path, rows: RecordRows, iterations: tuple[int, ...]) -> RunResults:
+    """Return a run with samples, and without what was served last."""
+    directory = begin(folder, jobs=JOBS, unix_offset_ns=EPOCH_NS)
+    for iteration in iterations:
+        directory.add(small_rows(iteration))
+    directory.add(rows)
+    directory.finish(ended=datetime(2026, 1, 31, 12, 0, 5, tzinfo=UTC))
+    return open_run(directory.path)
+
+
+def at_ms(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return the points of a series from the start of the run on."""
+    return [(time_ms - EPOCH_NS // 10**6, value) for time_ms, value in points]
+
+
+def test_what_does_not_change_is_told_every_second_and_what_does_as_a_step(
+    tmp_path: Path,
+) -> None:
+    # The first iteration is over after 750 us, the other one begins after 3 s.
+    found = samples(sampled(tmp_path, RecordRows(), (0, 3000)))
+    iterations = series(found, "chakram_iterations_total", chakram_job=JOB)
+    # It went up in the step before 3001 ms, and not from the first one on.
+    assert at_ms(iterations) == [(0, 0), (1, 1), (3000, 1), (3001, 2), (3002, 2)]
+    state = series(found, "chakram_run_state", state="running")
+    assert at_ms(state) == [(0, 1), (3001, 1), (3002, 0)]
+
+
+def test_counters_of_samples_are_sums_over_queue_pairs_and_ports(
+    tmp_path: Path,
+) -> None:
+    rows = RecordRows()
+    # In steps 1, 2 and 3 of 1 ms; each sample counts from the start on.
+    for rank, time_ns, marked in (
+        (1, 900_000, 2), (2, 1_000_000, 5), (1, 1_000_001, 3), (2, 2_500_000, 5),
+        (1, 2_600_000, 10),
+    ):  # fmt: skip
+        rows.queue_pairs.extend(
+            row_of(
+                QUEUE_PAIR_FIELDS, rank=rank, peer=3 - rank, qpn=0x100 + rank,
+                time_ns=time_ns, ecn_ce_rx=marked,
+            )
+        )  # fmt: skip
+    for port, time_ns, sent in ((0, 500_000, 7), (1, 600_000, 8), (0, 2_000_000, 9)):
+        rows.ports.extend(
+            row_of(PORT_FIELDS, port=port, time_ns=time_ns, socket_drops=sent)
+        )
+    found = samples(sampled(tmp_path, rows, (0, 1, 2)))
+    agent = small_plan().agents[0].agent
+    counted = series(found, "chakram_ecn_marked_packets_total", agent=agent)
+    assert at_ms(counted) == [(0, 0), (1, 7), (2, 8), (3, 15), (4, 15)]
+    drops = series(found, "chakram_socket_drops_total", agent=agent)
+    assert at_ms(drops) == [(0, 0), (1, 15), (2, 17), (4, 17)]
+
+
+def test_links_are_told_at_the_end(tmp_path: Path) -> None:
+    directory = begin(tmp_path, jobs=JOBS, unix_offset_ns=EPOCH_NS)
+    directory.add(small_rows(0))
+    link = LinkRecord(
+        link="a-b", kind="uplink", direction="up", bytes_before=100, bytes_after=350
+    )
+    directory.finish(ended=datetime(2026, 1, 31, 12, 0, 5, tzinfo=UTC), links=[link])
+    found = samples(open_run(directory.path))
+    sent = series(found, "chakram_link_bytes_total", link="a-b", direction="up")
+    assert at_ms(sent) == [(0, 0), (1, 0), (2, 250)]
+
+
+@pytest.mark.parametrize(("most", "step"), [(3, None), (2, "2ms"), (1, "3ms")])
+def test_the_proposed_step_is_the_shortest_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, step: str | None
+) -> None:
+    # 2.75 ms.
+    results = finished(tmp_path)
+    monkeypatch.setattr(backfill, "MOST_STEPS", most)
+    if step is None:
+        assert list(openmetrics(results, step_ns=STEP_NS))
+        return
+    with pytest.raises(InputError, match=f"takes 3 steps, {most} at most.*{step}"):
+        openmetrics(results, step_ns=STEP_NS)
+    assert list(openmetrics(results, step_ns=int(step[0]) * STEP_NS))
+
+
+def test_labels_are_escaped(tmp_path: Path) -> None:
+    results = finished(tmp_path, name='a"b\\c\nd')
+    (line, *_) = [
+        line
+        for line in openmetrics(results, step_ns=STEP_NS)
+        if line.startswith("chakram_run_info{")
+    ]
+    assert r'="a\"b\\c\nd"' in line

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from chakram.cli import main
-from chakram.errors import NoRunDirectory
+from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.observe.manifest import FAILED as FAILED_RUN
-from chakram.observe.preflight_files import read_preflight, save_preflight
+from chakram.observe.manifest import RunManifest
+from chakram.observe.preflight_files import (
+    ended_by_preflight,
+    preflight_summary,
+    read_preflight,
+    save_preflight,
+)
 from chakram.preflight.report import (
     FAILED,
     Finding,
@@ -123,3 +130,93 @@ def test_a_run_without_a_preflight_has_none_to_show(
     directory = begin(tmp_path)
     assert main(["show", str(directory.path), "--preflight"]) == 2
     assert "holds no results of a preflight" in capsys.readouterr().err
+
+
+def test_a_pair_is_a_row_with_its_shares_and_what_it_failed(folder: Path) -> None:
+    there, back = pq.read_table(folder / "preflight.parquet").to_pylist()
+    assert (there["run_id"], there["source"], there["destination"]) == (
+        "r1",
+        "h0",
+        "h1",
+    )
+    assert (there["probes_sent"], there["probes_arrived"]) == (10, 8)
+    assert there["paths_failed"] == [49_152]
+    # 12 of 100 Mbit/s; how fast it is while others send nobody has tried.
+    assert there["rate_share"] == pytest.approx(0.12)
+    assert there["together_share"] is None
+    assert (there["failed"], back["failed"]) == (["rate"], [])
+    assert (back["probes_sent"], back["goodput_bps"], back["rate_share"]) == (
+        0, None, None,
+    )  # fmt: skip
+    metadata = pq.read_schema(folder / "preflight.parquet").metadata
+    assert metadata[b"chakram.run_id"] == b"r1"
+    assert metadata[b"chakram.table"] == b"preflight"
+    assert metadata[b"chakram.schema_version"] == b"2"
+
+
+def test_classes_are_told_as_dscp_and_ecn(folder: Path) -> None:
+    document = json.loads((folder / "preflight.json").read_text())
+    # The upper six bits, and the lower two: 106 = 26 << 2 | 2.
+    assert document["pairs"][0]["classes"] == [
+        {"dscp": 26, "ecn": 2, "arrived_dscp": 26, "arrived_ecn": 0, "packets": 3},
+        {"dscp": 0, "ecn": 2, "arrived_dscp": 0, "arrived_ecn": 3, "packets": 5},
+    ]
+    assert document["passed"] is False
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_reports_are_read(folder: Path, version: int) -> None:
+    path = folder / "preflight.json"
+    document = json.loads(path.read_text()) | {"schema_version": version}
+    # They did not note it.
+    del document["dilation"]
+    path.write_text(json.dumps(document))
+    assert read_preflight(folder) == (REPORT, 1)
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_versions_begin_at_one(folder: Path, version: int) -> None:
+    path = folder / "preflight.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"schema_version": version})
+    )
+    with pytest.raises(NoRunDirectory, match=f"has schema version {version}"):
+        read_preflight(folder)
+
+
+def test_the_record_of_a_run_says_what_was_found() -> None:
+    assert preflight_summary(REPORT) == {
+        "passed": False,
+        "pairs": 2,
+        "findings": [
+            {
+                "verdict": FAILED,
+                "finding": "rate: h0 -> h1: is slow (look at the cable)",
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "preflight", "ended"),
+    [
+        (FAILED_RUN, {"passed": False}, True),
+        (FAILED_RUN, {"passed": True}, False),
+        (FAILED_RUN, {}, False),
+        ("complete", {"passed": False}, False),
+    ],
+)
+def test_a_run_was_ended_by_a_preflight_that_failed(
+    status: str, preflight: dict[str, bool], ended: bool
+) -> None:
+    manifest = RunManifest(
+        run_id="r", name="n", world="w", started_at="", status=status,
+        preflight=preflight,
+    )  # fmt: skip
+    assert ended_by_preflight(manifest) is ended
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="cannot be written") as caught:
+        save_preflight(tmp_path / "gone", REPORT, run_id="r1", dilation=1)
+    assert "gone" in str(caught.value)
