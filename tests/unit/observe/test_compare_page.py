@@ -115,6 +115,7 @@ def test_what_differs_is_said_of_every_run_against_the_first(
         "collectives all_reduce of 1MiB, 4 ranks differs most: -180us, summed over an "
         "iteration."
     )
+    assert told[1] == ("", "Their settings are the same.")
     last = [name for name, _ in told].index("C against A")
     assert told[last][1].startswith("No significant difference")
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from bokeh.models import BoxAnnotation, HBar, Line, Range1d, Segment, Span, Step, VBar
+from bokeh.models import (
+    BoxAnnotation,
+    HBar,
+    Line,
+    LogAxis,
+    Range1d,
+    Segment,
+    Span,
+    Step,
+    VBar,
+)
 
 from chakram.observe.manifest import ClockReading
 from chakram.observe.report import run_page, run_sections
@@ -548,6 +558,8 @@ def test_causes_are_told_as_means_and_shares(data: RunData) -> None:
         ("straggler", "rank 3", "25us", "5.0"),
     )
     assert tables["Causes of lost time"].note == "2 causes in all."
+    # Cause and place are texts, the others numbers.
+    assert tables["Causes of lost time"].left == 2
     ranks = tables["Lost time by rank"].rows
     assert ranks[0] == ("0", "4.5us", "0.9")
     assert len(ranks) == 5
@@ -854,3 +866,53 @@ def test_what_is_not_over_time_has_no_shades(
     assert laid_over(plot.figure, BoxAnnotation) == []
     assert plain["Faults"].text == "none was injected."
     assert plain["Faults"].blocks == ()
+
+
+def thousand(data: RunData, **columns: int) -> Flows:
+    """Return 1000 flows of 1 to 1000 ns, of 1 KiB each, that need 1 ns at least."""
+    flows = data.flows
+    first = flows.row(0)
+    made = {name: np.full(1000, value, np.int64) for name, value in first.items()}
+    made |= {"bytes": np.full(1000, 1024), "bound_ns": np.ones(1000, np.int64)}
+    made |= {name: np.full(1000, value, np.int64) for name, value in columns.items()}
+    made["fct_ns"] = np.arange(1, 1001)
+    return Flows(made, flows.names)
+
+
+def test_percentiles_are_those_of_their_headings(data: RunData) -> None:
+    data.measured = thousand(data)
+    section = completion_times(data)
+    (row,) = tables_in(section)["Percentiles of all flows"].rows
+    assert row[1:] == (
+        *("1,000", "500ns", "950ns", "990ns", "999ns", "1us", "500", "990"),
+    )
+    lines = data_of(plots_in(section)["slowdown"].figure, Line)
+    assert [line["y"] for line in lines] == [[500], [990], [1000]]
+    # Of 1000 points 200 and the 100 slowest.
+    (step,) = data_of(plots_in(section)["fct-cdf"].figure, Step)
+    assert list(step["x"])[-100:] == list(range(901, 1001))
+    assert 250 < len(step["x"]) < 302
+
+
+@pytest.mark.parametrize("columns", [{"bytes": 0}, {"bound_ns": 0}, {"bound_ns": -1}])
+def test_flows_without_payload_or_bound_have_no_slowdown(
+    data: RunData, columns: dict[str, int]
+) -> None:
+    data.measured = thousand(data, **columns)
+    assert list(plots_in(completion_times(data))) == ["fct-cdf"]
+
+
+def test_sizes_and_times_are_drawn_logarithmically(data: RunData) -> None:
+    rows = report_rows(data)
+    found = plots_in(bandwidth(data, rows)) | plots_in(completion_times(data))
+    found |= plots_in(against_simulation(data, rows))
+    scales = {
+        name: tuple(isinstance(axis[0], LogAxis) for axis in (each.xaxis, each.yaxis))
+        for name, each in ((name, plot.figure) for name, plot in found.items())
+    }
+    assert scales == {
+        "busbw": (True, False),
+        "fct-cdf": (True, False),
+        "slowdown": (True, True),
+        "simulated": (True, True),
+    }
