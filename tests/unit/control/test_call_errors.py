@@ -4,7 +4,7 @@ import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
 
-from chakram.control.call_errors import may_pass
+from chakram.control.call_errors import explain, may_pass
 
 
 def failed(code: grpc.StatusCode, details: str | None) -> AioRpcError:
@@ -28,3 +28,112 @@ def test_what_another_attempt_does_not_change_is_final(
     code: grpc.StatusCode, details: str
 ) -> None:
     assert not may_pass(failed(code, details))
+
+
+CERTS = " --tls-ca FILE --tls-cert FILE --tls-key FILE"
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "found", "hint"),
+    [
+        (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            None,
+            "it does not answer in time",
+            "is its host overloaded or suspended?",
+        ),
+        (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "9 against 4",
+            "a message is too long (9 against 4)",
+            "spread the ranks over more agents",
+        ),
+        (
+            grpc.StatusCode.INTERNAL,
+            "",
+            "the session broke off",
+            "its own log says why; an overloaded host misses heartbeats",
+        ),
+        (
+            grpc.StatusCode.UNIMPLEMENTED,
+            "no such method",
+            "the call failed: UNIMPLEMENTED (no such method)",
+            None,
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "x: CERTIFICATE_VERIFY_FAILED: y",
+            "its certificate is not one that we trust for this address",
+            "make it with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "Hostname Verification Check failed.",
+            "its certificate is not one that we trust for this address",
+            "make it with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "failed to connect: Ssl handshake failed: wrong version",
+            "no TLS session could be agreed on (wrong version)",
+            "does the agent run with --tls-ca, --tls-cert and --tls-key?",
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "a: b: name does not resolve",
+            "it cannot be reached (name does not resolve)",
+            None,
+        ),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "no route",
+            "it cannot be reached (no route)",
+            None,
+        ),
+        (grpc.StatusCode.UNAVAILABLE, "odd: ", "it cannot be reached (odd: )", None),
+    ],
+)
+def test_a_failed_call_is_told_with_what_to_do(
+    code: grpc.StatusCode, details: str | None, found: str, hint: str | None
+) -> None:
+    for tls in (False, True):
+        error = failed(code, details)
+        assert explain(error, target="h1:7411", tls=tls) == (found, hint)
+
+
+@pytest.mark.parametrize("details", ["Connection refused", "No such file", "ENOENT"])
+@pytest.mark.parametrize(
+    ("target", "tls", "options"),
+    [
+        ("h1:7411", True, CERTS),
+        ("h1:7411", False, " --insecure"),
+        ("unix:/run/agent", True, CERTS),
+        # Who may use a file is said by its rights.
+        ("unix:/run/agent", False, ""),
+    ],
+)
+def test_how_an_agent_is_started_is_told(
+    details: str, target: str, tls: bool, options: str
+) -> None:
+    error = failed(grpc.StatusCode.UNAVAILABLE, details)
+
+    assert explain(error, target=target, tls=tls) == (
+        "nobody listens there",
+        f"start it: chakram-agent serve --listen {target}{options}",
+    )
+
+
+@pytest.mark.parametrize(
+    "details", ["Socket closed", "recvmsg: Connection reset by peer", "Broken pipe"]
+)
+def test_a_connection_that_is_closed_is_a_matter_of_certificates(details: str) -> None:
+    error = failed(grpc.StatusCode.UNAVAILABLE, details)
+
+    assert explain(error, target="h1:7411", tls=True) == (
+        "it closed the connection, as it does when it does not accept our certificate",
+        "the controller's certificate must be signed by the agent's CA",
+    )
+    assert explain(error, target="h1:7411", tls=False) == (
+        "the connection was lost",
+        "the agent has ended, or it wants certificates",
+    )
