@@ -11,6 +11,7 @@ from chakram.observe.message_columns import MessageColumns
 from chakram.observe.report.run_data import Flows, RunData
 from chakram.observe.run_results import RunResults, open_run
 from chakram.results.run_records import LinkRecord
+from chakram.results.traffic import Traffic
 from tests.small_run import small_rows
 from tests.unit.observe.small_runs import EP1, STARTED, WORLD, begin
 
@@ -27,6 +28,21 @@ EXPERIMENT: dict[str, Any] = {
 FORTH = "leaf0:up0", "spine0:down1"
 BACK = (("leaf1:up0", "spine0:down0"), ("leaf1:up1", "spine1:down0"))
 """What rank 1 sends goes over the first spine, what rank 3 sends over both."""
+
+
+COUNTED = Traffic(
+    packets=6720,
+    retransmitted=30,
+    for_nak=30,
+    for_timeout=0,
+    for_rnr=0,
+    timeouts=0,
+    naks=10,
+    reordered=0,
+    marked=80,
+    corrupted=0,
+)
+"""What queue pairs have counted, warm-up included."""
 
 
 def ways(job: str, rank: int, qpn: int) -> Sequence[Sequence[str]]:

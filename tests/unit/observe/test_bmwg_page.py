@@ -15,7 +15,7 @@ from chakram.observe.report.links_over_time import LinksOverTime
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_rows import report_rows
 from tests.unit.observe.drawn import facts_in, plots_in, tables_in
-from tests.unit.observe.made_runs import ODD_LINKS, link, made_run
+from tests.unit.observe.made_runs import COUNTED, ODD_LINKS, link, made_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,6 +201,15 @@ def test_hosts_of_agents_are_not_those_of_the_controller(tmp_path: Path) -> None
     )
 
 
+def test_rates_are_of_what_queue_pairs_counted_in_the_whole_run(
+    results: RunResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "traffic", lambda: COUNTED)
+    facts = facts_in(page_of(results)["sections"]["5. Results"])
+    # In 3.75 ms.
+    assert facts["retransmissions"] == "30 packets, 8e+03 per second"
+
+
 # ---- results -------------------------------------------------------------------------
 
 
@@ -213,8 +222,7 @@ def test_results_are_those_of_the_run(sections: dict[str, Section]) -> None:
     )
     assert facts["overlap fraction of moe"] == "0.0 %"
     assert facts["ECN ratio"] == "1.190 % of data packets"
-    # In 3.75 ms.
-    assert facts["retransmissions"] == "24 packets, 6.4e+03 per second"
+    assert facts["retransmissions"] == "24 packets of measured iterations"
     assert facts["drops"] == "N/A"
     assert facts["link balance"] == "MMR 2.667, JFI 0.5625 (b)"
     assert facts["B_acc"] == "1Gbit/s of layer 2"
@@ -236,11 +244,16 @@ def test_results_are_those_of_the_run(sections: dict[str, Section]) -> None:
     assert "a CV of 5 %" in table.note
 
 
-def test_drops_are_told_where_all_links_count_them(tmp_path: Path) -> None:
+def test_drops_are_told_where_all_links_count_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     links = [link("a-b", "up", 5, drops=3), link("a-b", "down", 5, drops=0)]
-    found = page_of(made_run(tmp_path, links=links))["sections"]["5. Results"]
-    # Of 5040 data packets.
-    assert facts_in(found)["drops"] == "3 packets (b), 595 ppm"
+    made = made_run(tmp_path, links=links)
+    assert facts_in(page_of(made)["sections"]["5. Results"])["drops"] == "3 packets (b)"
+    monkeypatch.setattr(made, "traffic", lambda: COUNTED)
+    found = page_of(made)["sections"]["5. Results"]
+    # Of 6720 data packets.
+    assert facts_in(found)["drops"] == "3 packets (b), 446 ppm"
 
 
 def test_what_communication_computation_hides_is_the_overlap(

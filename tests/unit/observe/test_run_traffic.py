@@ -32,7 +32,13 @@ from tests.unit.observe.drawn import (
     renderers,
     tables_in,
 )
-from tests.unit.observe.made_runs import EXPERIMENT, ODD_LINKS, changed_flows, made_run
+from tests.unit.observe.made_runs import (
+    COUNTED,
+    EXPERIMENT,
+    ODD_LINKS,
+    changed_flows,
+    made_run,
+)
 from tests.unit.observe.small_runs import STARTED, begin
 
 if TYPE_CHECKING:
@@ -189,9 +195,23 @@ def test_marks_and_repeats_are_spread_over_what_counted_them(data: RunData) -> N
     assert plot.caption.startswith("Spread evenly over the time of the messages")
     assert plot.caption.endswith(" None: CNP.")
     assert plot.figure.title.text == "Packets in 9.38us"
-    table = tables_in(section)["Of the whole run, warm-up included"]
+    table = tables_in(section)["Of measured iterations"]
     # 1680 packets in each of three iterations.
     assert table.rows == (("5,040", "60", "1.190 %", "24", "0.476 %"),)
+
+
+def test_what_queue_pairs_have_counted_is_of_the_whole_run(
+    results: RunResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "traffic", lambda: COUNTED)
+    section = congestion(RunData(results), axis())
+    (facts,) = (
+        table
+        for table in tables_in(section).values()
+        if table.header[0] == "data packets"
+    )
+    assert facts.title == "Of the whole run, warm-up included"
+    assert facts.rows == (("6,720", "80", "1.190 %", "30", "0.446 %"),)
 
 
 def test_bars_above_the_curves_say_what_was_under_way(data: RunData) -> None:
@@ -275,7 +295,7 @@ def test_only_what_happened_is_drawn(
     section = congestion(data, axis())
     assert "congestion" not in plots_in(section)
     assert section.text.startswith("No packet was marked, none was sent again")
-    row = tables_in(section)["Of the whole run, warm-up included"].rows[0]
+    row = tables_in(section)["Of measured iterations"].rows[0]
     assert row == ("5,040", "0", "0.000 %", "0", "0.000 %")
 
 

@@ -267,21 +267,27 @@ def _results(data: RunData, rows: Sequence[ReportRow]) -> list[Section]:
             share = percent_text(1 - exposed / communication)
             facts.append((f"overlap fraction of {job}", f"{share} %"))
     summary = data.summary
-    seconds = data.end_ns / 1e9
+    # Without the counters of queue pairs, packets are those of measured iterations:
+    # neither the time nor the drops of the whole run belong to them.
+    is_whole = summary.traffic is not None and data.end_ns
     drops = sum(link.drops or 0 for link in summary.links)
     facts += [
         ("ECN ratio", _part(summary.marked, summary.packets)),
         (
             "retransmissions",
             f"{summary.retransmitted} packets, "
-            f"{summary.retransmitted / seconds if seconds else 0:.3g} per second",
+            f"{summary.retransmitted / (data.end_ns / 1e9):.3g} per second"
+            if is_whole
+            else f"{summary.retransmitted} packets of measured iterations",
         ),
         (
             "drops",
             MISSING
             if not summary.links or any(link.drops is None for link in summary.links)
             else f"{drops} packets {data.seen('b')}, "
-            f"{1e6 * drops / max(1, summary.packets):.3g} ppm",
+            f"{1e6 * drops / max(1, summary.packets):.3g} ppm"
+            if is_whole
+            else f"{drops} packets {data.seen('b')}",
         ),
         *_switches(data),
         (

@@ -235,7 +235,11 @@ def congestion(data: RunData, x_range: Range1d) -> Section:
     if not summary.packets:
         return Section(title=title, text="no flow was recorded.")
     facts = Table(
-        title="Of the whole run, warm-up included",
+        title=(
+            "Of measured iterations"
+            if summary.traffic is None
+            else "Of the whole run, warm-up included"
+        ),
         header=("data packets", "marked CE", "CE share", "sent again", "share"),
         left=0,
         rows=(
