@@ -31,6 +31,9 @@ _SHORT = {
 }
 """What is asked for so often that it has a name of its own."""
 
+_ALL = "all"
+"""The one case of a suite that names none."""
+
 
 class Case(Model):
     """A named set of settings; the matrix is run for each."""
@@ -169,7 +172,7 @@ def load_suite(path: Path) -> Plan:
 
 
 def _cells(suite: Suite, base: dict[str, Any], source: str) -> tuple[Cell, ...]:
-    cases = suite.cases or (Case(name="all"),)
+    cases = suite.cases or (Case(name=_ALL),)
     count = len(cases)
     for each in suite.matrix.values():
         count *= len(each)
@@ -205,23 +208,20 @@ def _cells(suite: Suite, base: dict[str, Any], source: str) -> tuple[Cell, ...]:
                 )
             )
     _check_baseline(suite, source)
-    first = suite.cases[0].name if suite.cases else "all"
-    return tuple(_with_baseline(cell, suite, first, place_of) for cell in found)
+    return tuple(_with_baseline(cell, suite, place_of) for cell in found)
 
 
 def _place(case: str, values: Mapping[str, Any]) -> str:
     return json.dumps([case, values])
 
 
-def _with_baseline(
-    cell: Cell, suite: Suite, first: str, place_of: Mapping[str, int]
-) -> Cell:
+def _with_baseline(cell: Cell, suite: Suite, place_of: Mapping[str, int]) -> Cell:
     """Return a cell that knows what it is compared with."""
     stated = dict(suite.baseline)
     if not stated:
         number = 0
     else:
-        case = stated.pop("case", cell.case or first)
+        case = stated.pop("case", cell.case or _ALL)
         number = place_of[_place(case, {**cell.values, **stated})]
     return replace(cell, baseline=None if number == cell.number else number)
 

@@ -36,6 +36,14 @@ def test_kernel_switches_tell_of_none() -> None:
         assert (record.drops, record.marked, record.pauses) == (0, None, None)
 
 
+def test_links_that_came_or_went_are_left_out() -> None:
+    both = LabCounters(links={"h0-s0": NOTHING, "h1-s0": NOTHING})
+    one = LabCounters(links={"h1-s0": NOTHING})
+    for before, after in ((both, one), (one, both)):
+        records = link_records(single_switch(2, RATE), before, after)
+        assert [each.link for each in records] == ["h1-s0", "h1-s0"]
+
+
 def test_switches_that_could_not_keep_up_are_a_banner() -> None:
     before = {"lost": 3, "refused": 1}
     assert switch_banners({}, {}, 10**9) == []

@@ -219,6 +219,35 @@ def test_parts_sum_to_every_message_and_to_the_iteration(
         assert {each.propagate_ns for each in records.messages()} <= delays_ns
 
 
+def test_iterations_of_a_job_have_their_own_records(tmp_path: Path) -> None:
+    pair = world_group(2)
+    rows = [compute(20_000), collective("all_reduce", 10_000, after=[0])]
+    plan = make_plan(
+        [program(rank, pair, rows, job=job) for job in ("a", "b") for rank in (0, 1)],
+        single_switch(4, LINE),
+        settings=RunSettings(warmup=1, measured=2, sync="free"),
+    )
+    results = simulated_run(tmp_path, plan, single_switch(4, LINE))
+    ranks = results.table("ranks").to_pylist()
+    found = {
+        (job, iteration): records for job, iteration, records in iterations_of(results)
+    }
+    assert list(found) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    for place, records in found.items():
+        own = [row for row in ranks if (row["job"], row["iteration"]) == place]
+        last = records.last()
+        assert last is not None
+        assert last.end_ns == max(row["end_ns"] for row in own)
+        # Each rank sends the other one its half, twice.
+        assert len(list(records.messages())) == 4
+    for path in paths_of(results, job="b"):
+        assert path.time_ns == found["b", path.iteration].last().end_ns - min(
+            row["start_ns"]
+            for row in ranks
+            if (row["job"], row["iteration"]) == ("b", path.iteration)
+        )
+
+
 def test_lost_packets_are_time_of_repair(tmp_path: Path) -> None:
     topology = single_switch(4, LINE, host_delay_ns=500)
     results = simulated_run(tmp_path, exchange(LOSSES, LOSSY), topology)
