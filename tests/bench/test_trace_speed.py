@@ -183,5 +183,5 @@ def test_a_saved_plan_costs_a_tenth_of_loading_its_traces(
         loading.append(middle - begin)
         again.append(time.process_time() - middle)
     ratio = statistics.median(again) / statistics.median(loading)
-    print(f"\nplan, {compute}: {ratio:.3f} of loading its traces")  # noqa: T201
+    print(f"\nplan, {compute}: {ratio:.3f} of loading its traces")  # noqa: T201 - likewise
     assert ratio < 0.1

@@ -144,7 +144,7 @@ def made() -> Iterator[Any]:
             ),
         )
         sockets = [Sockets() for _ in ports]
-        prober = Prober(plan, dict(enumerate(sockets)))  # type: ignore[arg-type]
+        prober = Prober(plan, dict(enumerate(sockets)))  # type: ignore[arg-type] # these stand for sockets
         opened.append(prober)
         return prober, *sockets
 

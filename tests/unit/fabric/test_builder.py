@@ -58,7 +58,7 @@ class Kernel:
             made[name] = Namespace(
                 name=name,
                 descriptor=500 + number,
-                netlink=self.netlinks[name],  # type: ignore[arg-type]
+                netlink=self.netlinks[name],  # type: ignore[arg-type] # it notes requests
             )
         return made, ["a note of the kernel"]
 

@@ -83,7 +83,7 @@ class Lab:
         self.topology = topology
         built = BuiltLab(
             namespaces={
-                node: Namespace(name=node, descriptor=-1, netlink=netlink)  # type: ignore[arg-type]
+                node: Namespace(name=node, descriptor=-1, netlink=netlink)  # type: ignore[arg-type] # it notes
                 for node, netlink in self.netlinks.items()
             },
             ports={

@@ -90,7 +90,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, **looks: list[list[Link]]) -> Kerne
     clock: Any = SimpleNamespace(monotonic_ns=lambda: kernel.now_ns, sleep=kernel.sleep)
     monkeypatch.setattr(readiness, "time", clock)
     wait_until_ready(
-        Namespace(name=name, descriptor=-1, netlink=name)  # type: ignore[arg-type]
+        Namespace(name=name, descriptor=-1, netlink=name)  # type: ignore[arg-type] # a name is enough
         for name in looks
     )
     return kernel

@@ -108,7 +108,7 @@ def test_what_differs_is_said_of_every_run_against_the_first(
 ) -> None:
     found = page_of(*runs, runs[0])["sections"]["What differs"]
     (facts,) = found.blocks
-    told = facts.rows  # type: ignore[union-attr]
+    told = facts.rows  # type: ignore[union-attr] # facts are
     assert [name for name, _ in told if name] == ["B against A", "C against A"]
     assert told[0][1] == (
         "Iteration of moe takes 50.0 % less (375us against 750us) in B; of its "

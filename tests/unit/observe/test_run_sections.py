@@ -514,7 +514,7 @@ def operation(rank: int, kind: str, start: int, end: int, **more: Any) -> Operat
     fields = dict.fromkeys(Operation._fields)
     fields |= {"rank": rank, "operation": 1, "kind": kind, "name": kind}
     fields |= {"start_ns": start, "end_ns": end, "ready_ns": start, **more}
-    return Operation(**fields)  # type: ignore[arg-type]
+    return Operation(**fields)  # type: ignore[arg-type] # by name
 
 
 PATH = CriticalPath(

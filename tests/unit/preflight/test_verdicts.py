@@ -257,6 +257,18 @@ def pair(**figures: Any) -> PairReport:
             {"min_permutation_share": 0.5},
             [("permutation", FAILED)],
         ),
+        # At the limits themselves.
+        # What is just enough is enough.
+        ({"together_bps": 50e6}, {"min_permutation_share": 0.5}, []),
+        ({"retransmitted": 0, "packets": 0}, {"max_loss_share": 0.0}, []),
+        ({"retransmitted": 1, "packets": 1}, {}, [("loss", FAILED)]),
+        # A half of the time: all that is missing may be due to the data plane.
+        ({"goodput_bps": 0.0, "generator_share": 0.5}, {}, [("rate", UNPROVEN)]),
+        # 1 - 2 * 0.25 of nine tenths.
+        ({"goodput_bps": 45e6, "generator_share": 0.25}, {}, [("rate", UNPROVEN)]),
+        ({"goodput_bps": 44e6, "generator_share": 0.25}, {}, [("rate", FAILED)]),
+        # Just a twentieth does not count yet.
+        ({"goodput_bps": 85e6, "generator_share": 0.05}, {}, [("rate", FAILED)]),
     ],
 )
 def test_figures_are_held_against_what_is_demanded(
@@ -350,34 +362,6 @@ def test_what_is_too_little_is_told_in_figures(
 
     assert fact.pair == PAIR
     assert (fact.check, fact.found, fact.hint, fact.figure) == said
-
-
-@pytest.mark.parametrize(
-    ("figures", "settings", "verdicts"),
-    [
-        # What is just enough is enough.
-        ({"together_bps": 50e6}, {"min_permutation_share": 0.5}, []),
-        ({"retransmitted": 0, "packets": 0}, {"max_loss_share": 0.0}, []),
-        ({"retransmitted": 1, "packets": 1}, {}, [("loss", FAILED)]),
-        # A half of the time: all that is missing may be due to the data plane.
-        ({"goodput_bps": 0.0, "generator_share": 0.5}, {}, [("rate", UNPROVEN)]),
-        # 1 - 2 * 0.25 of nine tenths.
-        ({"goodput_bps": 45e6, "generator_share": 0.25}, {}, [("rate", UNPROVEN)]),
-        ({"goodput_bps": 44e6, "generator_share": 0.25}, {}, [("rate", FAILED)]),
-        # Just a twentieth does not count yet.
-        ({"goodput_bps": 85e6, "generator_share": 0.05}, {}, [("rate", FAILED)]),
-    ],
-)
-def test_limits_themselves_are_kept(
-    figures: dict[str, Any],
-    settings: dict[str, Any],
-    verdicts: list[tuple[str, str]],
-) -> None:
-    demanded = replace(SETTINGS, **settings)
-
-    found = pair_facts(pair(**figures), demanded, not_measured=None)
-
-    assert [(fact.check, fact.verdict) for fact in found] == verdicts
 
 
 def test_many_broken_paths_are_counted_and_four_are_named() -> None:

@@ -127,22 +127,27 @@ def test_a_packet_comes_twice(as_bytes: bool, at_send: bool) -> None:
     assert pair.right.port.queue_pair(0x12).statistics().duplicates == 1
 
 
-@both_ways
-@everywhere
-def test_a_packet_is_overtaken(as_bytes: bool, at_send: bool) -> None:
+def reordered(packets: str, *, behind: int, as_bytes: bool, at_send: bool) -> Pair:
+    """Return a conversation of one message of which a packet was held back."""
     fault = PacketFault(
         action=FaultAction.REORDER,
-        packets="middle",
+        packets=packets,
         nth=1,
-        behind=2,
+        behind=behind,
         at_send=at_send,
         delay_ns=100_000,
     )
     pair = joined(fault, as_bytes=as_bytes, retransmit_timeout_ns=10_000_000)
     pair.post(0, 8 * MTU)
     pair.run()
-
     assert_delivered(pair, [8 * MTU])
+    return pair
+
+
+@both_ways
+@everywhere
+def test_a_packet_is_overtaken(as_bytes: bool, at_send: bool) -> None:
+    pair = reordered("middle", behind=2, as_bytes=as_bytes, at_send=at_send)
     assert injected(pair) == {"reorder": 1}
     receiver = pair.right.port.queue_pair(0x12).statistics()
     # Two came before it, and what came after it had to wait for the retry of those.
@@ -185,19 +190,7 @@ def test_an_overtaken_packet_comes_right_behind_those_that_pass_it(
 def test_a_packet_that_nobody_overtakes_goes_when_its_time_has_come(
     as_bytes: bool, at_send: bool
 ) -> None:
-    fault = PacketFault(
-        action=FaultAction.REORDER,
-        packets="last",
-        nth=1,
-        behind=1,
-        at_send=at_send,
-        delay_ns=100_000,
-    )
-    pair = joined(fault, as_bytes=as_bytes, retransmit_timeout_ns=10_000_000)
-    pair.post(0, 8 * MTU)
-    pair.run()
-
-    assert_delivered(pair, [8 * MTU])
+    pair = reordered("last", behind=1, as_bytes=as_bytes, at_send=at_send)
     (event,) = pair.left.events_of(0x11)
     assert isinstance(event, SendCompleted)
     assert event.last_acked_ns == 102_000  # the wire takes 1 us each way

@@ -197,7 +197,7 @@ def test_messages_of_one_packet_share_a_send_if_they_are_alike() -> None:
 def test_messages_that_differ_do_not_share_a_send(other: dict[str, object]) -> None:
     queue = queue_of(10)
     given: dict[str, object] = {"message_id": 1, "size_bytes": 10} | other
-    post(queue, **given)  # type: ignore[arg-type]
+    post(queue, **given)  # type: ignore[arg-type] # by name
 
     assert queue.alike(9) == 1
 
