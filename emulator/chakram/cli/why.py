@@ -1,7 +1,8 @@
-"""``chakram why``: what a run's time was lost by."""
+"""``chakram why``: explain where a run lost time."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,10 @@ import typer
 from chakram.cli.options import Json, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chakram.results.causes import Why
+    from chakram.results.verdict import Finding, Verdict
 
 
 _CAUSES = 4
@@ -32,39 +36,65 @@ def why(
     job: Annotated[
         str | None, typer.Option("--job", metavar="JOB", help="Of this job alone.")
     ] = None,
+    no_verify: Annotated[
+        bool,
+        typer.Option(
+            "--no-verify",
+            help="Print the charges of the critical path only; do not simulate the run "
+            "without each possible cause.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what a run lost its time by: cause, place, rank."""
+    """Explain where a run lost time: causes, links and ranks."""
     from chakram.observe.run_results import open_run
     from chakram.observe.why import why_document, why_of
 
     results = open_run(run)
     found = why_of(results, until=until, job=job)
+    verdict, reason = None, None
+    if no_verify:
+        reason = "--no-verify"
+    elif until is not None:
+        reason = "--until explains a part of the iteration"
+    else:
+        from chakram.controller.verification import verify
+
+        verified = verify(results, found, job=job, say=_say)
+        verdict, reason = verified.verdict, verified.reason
     if as_json:
-        print_json("why", why_document(found))
+        print_json("why", why_document(found, verdict, reason))
         return
-    print("\n".join(_lines(found, dilation=results.manifest.dilation)))
+    dilation = results.manifest.dilation
+    print("\n".join(_lines(found, verdict, reason, dilation=dilation)))
 
 
-def _lines(why: Why, *, dilation: int) -> list[str]:
-    """Return ten lines at most."""
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _lines(
+    why: Why, verdict: Verdict | None, reason: str | None, *, dilation: int
+) -> list[str]:
+    """Return the answer first, then what it rests on."""
     from chakram.observe.number_format import time_text
 
-    def time(time_ns: int) -> str:
-        mean_ns = time_ns // max(1, why.iterations)
+    def time(time_ns: float) -> str:
+        mean_ns = int(time_ns) // max(1, why.iterations)
         return f"{time_text(mean_ns // dilation)} us"
 
     def share(time_ns: int) -> str:
         return f"{100 * time_ns / why.time_ns:.1f} %" if why.time_ns else "0 %"
 
-    first = why.first
-    lines = [
-        "First cause: no single cause"
-        if first is None
-        else f"First cause: {first}: {share(first.lost_ns)}",
+    lines = []
+    if verdict is None:
+        lines += _untested(why, reason, share)
+    else:
+        lines += _tested(verdict)
+    lines.append(
         f"Iteration: {time(why.time_ns)} (mean of {why.iterations}), of which "
-        f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path",
-    ]
+        f"{time(why.lost_ns)} ({share(why.lost_ns)}) lost on the critical path, at"
+    )
     lines += [
         f"  {share(each.lost_ns):>7}  {time(each.lost_ns)}  {each}"
         for each in why.causes[:_CAUSES]
@@ -86,3 +116,71 @@ def _lines(why: Why, *, dilation: int) -> list[str]:
         )
     lines.append(f"Unknown: {100 * why.unknown_share:.1f} % of the path")
     return lines
+
+
+def _untested(why: Why, reason: str | None, share: Callable[[int], str]) -> list[str]:
+    first = why.first
+    return [
+        "First cause: no single cause"
+        if first is None
+        else f"First cause: {first}: {share(first.lost_ns)}",
+        f"Not tested by simulation: {reason}",
+    ]
+
+
+def _tested(verdict: Verdict) -> list[str]:
+    if not verdict.faults:
+        lines = ["Fault: none found"]
+    else:
+        first = verdict.faults[0]
+        lines = [
+            f"Fault: {first.suspect.cause} at {first.suspect.place}; without it "
+            f"the iteration takes {_saves(first)} less"
+        ]
+        lines += [line for each in verdict.faults for line in _fault_lines(each)]
+    if verdict.limits:
+        lines.append("Limits of the design, and what the iteration saves beyond them:")
+        lines += [
+            f"  {_saves(each):>7}  {each.suspect.cause} at {each.suspect.place}: "
+            f"{each.suspect.remedy}"
+            for each in verdict.limits[:_CAUSES]
+        ]
+    return lines
+
+
+def _fault_lines(finding: Finding) -> list[str]:
+    suspect = finding.suspect
+    text = f"  {_saves(finding):>7}  {suspect.cause} at {suspect.place}"
+    if suspect.evidence:
+        text += f": {suspect.evidence}"
+    lines = [text]
+    if finding.rivals:
+        names = " or ".join(f"{each.cause} at {each.place}" for each in finding.rivals)
+        lines.append(f"           It may as well be {names}.")
+    if finding.together_with:
+        names = " and ".join(
+            f"{each.cause} at {each.place}" for each in finding.together_with
+        )
+        joint = _percent(finding.after_previous.share)
+        lines.append(f"           Jointly with {names}: {joint}.")
+    elif finding.after_previous.share > finding.saving.share + 0.01:
+        lines.append(
+            "           Once the faults above are gone: "
+            f"{_percent(finding.after_previous.share)}."
+        )
+    if suspect.advice:
+        lines.append(f"           To do: {suspect.advice}.")
+    return lines
+
+
+def _saves(finding: Finding) -> str:
+    saving = finding.saving
+    if saving.high - saving.low < 0.001:
+        return _percent(saving.share)
+    return (
+        f"{_percent(saving.share)} ({100 * saving.low:.0f} to {100 * saving.high:.0f})"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

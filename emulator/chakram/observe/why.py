@@ -17,9 +17,12 @@ from chakram.observe.manifest import SIMULATE
 from chakram.observe.tables import plain_names
 from chakram.results.causes import SentPackets, Surroundings, Why, explain
 from chakram.results.critical_path import Message, Operation, Path, Piece, critical_path
+from chakram.results.verdict import class_of
 
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
+    from chakram.results.causes import Cause
+    from chakram.results.verdict import Finding, Saving, Suspect, Verdict
 
 
 _MESSAGE_COLUMNS = list(Message._fields)
@@ -358,17 +361,42 @@ def why_of(
     return explain(paths_of(results, until=until, job=job), surroundings_of(results))
 
 
-def why_document(why: Why) -> dict[str, Any]:
-    """Return what ``chakram why --json`` prints."""
-    first = why.first
+def why_document(
+    why: Why, verdict: Verdict | None = None, reason: str | None = None
+) -> dict[str, Any]:
+    """Return what ``chakram why --json`` prints.
+
+    Args:
+        why: The critical path, and what its time is charged to.
+        verdict: What the run saves without each cause; None: that was not tested.
+        reason: Why it was not.
+    """
+    if verdict is None:
+        first = None if why.first is None else _charged(why.first)
+        causes = [_charged(each) for each in why.causes]
+    else:
+        causes = [_found(each, why) for each in (*verdict.faults, *verdict.limits)]
+        first = causes[0] if verdict.faults else None
     return {
         "iterations": why.iterations,
         "mean_iteration_ns": why.time_ns // why.iterations if why.iterations else 0,
         "time_ns": why.time_ns,
         "lost_ns": why.lost_ns,
         "unknown_share": why.unknown_share,
-        "first": None if first is None else _cause(first),
-        "causes": [_cause(each) for each in why.causes],
+        "verified": verdict is not None,
+        "not_verified": reason,
+        "first": first,
+        "causes": causes,
+        "saving_without_faults": None
+        if verdict is None or verdict.joint is None
+        else _saving(verdict.joint, why),
+        "excluded": []
+        if verdict is None
+        else [
+            {"cause": each.cause, "class": str(each.kind), "place": each.place}
+            for each in verdict.excluded
+        ],
+        "charged": [_charged(each) for each in why.causes],
         "parts_ns": {str(part): time_ns for part, time_ns in why.parts_ns.items()},
         "lost_by_rank_ns": {str(rank): time_ns for rank, time_ns in why.by_rank},
         "lost_by_collective_ns": dict(why.by_collective),
@@ -376,9 +404,56 @@ def why_document(why: Why) -> dict[str, Any]:
     }
 
 
-def _cause(cause: Any) -> dict[str, Any]:
+def charge_at(why: Why, suspect: Suspect) -> int:
+    """Return the lost time on the critical path that is charged to a suspect, in ns.
+
+    Charges name one direction of a link, suspects may be a link.
+    """
+    return sum(
+        each.lost_ns
+        for each in why.causes
+        if each.cause == suspect.cause
+        and (each.place == suspect.place or each.place.startswith(suspect.place + " "))
+    )
+
+
+def _found(finding: Finding, why: Why) -> dict[str, Any]:
+    suspect = finding.suspect
+    lost_ns = charge_at(why, suspect)
+    return {
+        "cause": suspect.cause,
+        "class": str(suspect.kind),
+        "place": suspect.place,
+        "saving": _saving(finding.saving, why),
+        "after_previous": _saving(finding.after_previous, why),
+        "together_with": [
+            {"cause": each.cause, "place": each.place} for each in finding.together_with
+        ],
+        "rivals": [
+            {"cause": each.cause, "place": each.place} for each in finding.rivals
+        ],
+        "evidence": suspect.evidence,
+        "tested": suspect.remedy,
+        "advice": suspect.advice,
+        "lost_ns": lost_ns,
+        "share": lost_ns / why.time_ns if why.time_ns else 0.0,
+    }
+
+
+def _saving(saving: Saving, why: Why) -> dict[str, Any]:
+    mean_ns = why.time_ns / why.iterations if why.iterations else 0.0
+    return {
+        "share": saving.share,
+        "low": saving.low,
+        "high": saving.high,
+        "time_ns": round(saving.share * mean_ns),
+    }
+
+
+def _charged(cause: Cause) -> dict[str, Any]:
     return {
         "cause": cause.cause,
+        "class": str(class_of(cause.cause)),
         "place": cause.place,
         "lost_ns": cause.lost_ns,
         "share": cause.share,

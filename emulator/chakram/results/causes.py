@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from chakram.results.critical_path import Message, Path, Piece
     from chakram.results.run_records import LinkRecord
 
-__all__ = ["LEAST_SHARE", "Cause", "SentPackets", "Surroundings", "Why", "explain"]
+__all__ = [
+    "LEAST_SHARE",
+    "Cause",
+    "SentPackets",
+    "Surroundings",
+    "Why",
+    "explain",
+    "like_links",
+]
 
 LEAST_SHARE = 0.03
 """What the largest cause must take of the iterations to be called one."""
@@ -544,6 +552,10 @@ class _Judge:
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
 
 
+def like_links(kind: str, name: str) -> tuple[str, str]:
+    """Return what comparable links share: their kind, and names but for numbers."""
+    return kind, "" if kind == "host" else re.sub(r"\d+", "", name)
+
+
 def _like(link: LinkRecord) -> tuple[str, str]:
-    """Return what links have in common: those of hosts, or names but for numbers."""
-    return link.kind, "" if link.kind == "host" else re.sub(r"\d+", "", link.link)
+    return like_links(link.kind, link.link)
