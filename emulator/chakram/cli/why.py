@@ -138,6 +138,7 @@ def _tested(verdict: Verdict) -> list[str]:
             f"the iteration takes {_saves(first)} less"
         ]
         lines += [line for each in verdict.faults for line in _fault_lines(each)]
+    lines += [f"Note: {note}" for note in verdict.notes]
     if verdict.limits:
         lines.append("Limits of the design, and what the iteration saves beyond them:")
         lines += [

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from chakram.controller.job_loading import LoadedJob
     from chakram.fabric.topology import Topology
     from chakram.observe.manifest import RunManifest
-    from chakram.plan.plan import Plan
+    from chakram.plan.plan import Plan, PortPlan
     from chakram.program.operations import RankProgram
     from chakram.switch.ecmp import EcmpHash, Flow
+    from chakram.switch.faults import FaultKind
 
 _REDRAW = 0x5EED
 """Added to the seed of a fabric to draw other paths than any repetition has."""
@@ -67,6 +68,23 @@ class OtherPaths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A fault that a run may have had, from its begin to its end.
+
+    Attributes:
+        kind: As in ``LinkFault``.
+        port: Name of the port where the direction of the link begins.
+        rate_bps: Of a link that is slow.
+        probability: Of losing a packet.
+    """
+
+    kind: FaultKind
+    port: str
+    rate_bps: int | None = None
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """A run with something changed.
 
@@ -80,6 +98,10 @@ class Variant:
         redrawn: Switches that hash with another seed.
         redraw: Which one.
         seed: Of random faults and marks, if not the experiment's.
+        assumed: Faults that the experiment does not declare.
+        ports: The ports of a run on a network; None: those of a simulation.
+        shards: Data-plane processes by agent of such a run.
+        psn_seed: Of its first packet sequence numbers.
     """
 
     experiment: Experiment
@@ -91,6 +113,10 @@ class Variant:
     redrawn: frozenset[str] = frozenset()
     redraw: int = 0
     seed: int | None = None
+    assumed: tuple[Assumption, ...] = ()
+    ports: tuple[PortPlan, ...] | None = None
+    shards: Mapping[str, int] | None = None
+    psn_seed: int | None = None
 
     def edited(self, edit: Callable[[dict[str, Any]], None]) -> Variant:
         """Return it with its experiment file edited in place by *edit*.
@@ -128,11 +154,15 @@ class Rerun:
         plan: What was simulated.
         topology: The fabric.
         result: What the simulation gave.
+        ecmp: How its switches chose paths.
+        assumed: Faults beside those of the experiment.
     """
 
     plan: Plan
     topology: Topology
     result: SimulationResult
+    ecmp: EcmpHash
+    assumed: tuple[Assumption, ...] = ()
 
     def iterations_ns(self, job: str | None = None) -> dict[tuple[str, int], int]:
         """Return by job and measured iteration its first start to its last end."""
@@ -200,24 +230,40 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     plan = build_plan(
         experiment,
         variant.jobs,
-        experiment.fabric.simulated_ports(changed),
+        experiment.fabric.simulated_ports(changed)
+        if variant.ports is None
+        else variant.ports,
         "rerun",
+        shards=variant.shards,
+        psn_seed=variant.psn_seed,
     )
     if variant.alone is not None:
         plan = job_alone(plan, variant.alone)
     switching = experiment.fabric.switching(experiment.seed)
     if variant.redrawn:
-        numbers = {name: at for at, name in enumerate(topology.switches)}
+        switches = {name: at for at, name in enumerate(topology.switches)}
         other = experiment.fabric.switching(experiment.seed + variant.redraw * _REDRAW)
         switching = replace(
             switching,
             ecmp=OtherPaths(
                 usual=switching.ecmp,
                 other=other.ecmp,
-                switches=frozenset(numbers[name] for name in variant.redrawn),
+                switches=frozenset(switches[name] for name in variant.redrawn),
             ),
         )
     wire, always = _faster_ports(changed, variant.port_rates_bps)
+    numbers = {name: at for at, name in enumerate(port_names(topology))}
+    always += [
+        LinkFault(
+            kind=each.kind,
+            port=numbers[each.port],
+            at_ns=0,
+            until_ns=NEVER,
+            rate_bps=each.rate_bps,
+            probability=each.probability,
+        )
+        for each in variant.assumed
+    ]
     settings = experiment.faults.links
     result = simulated_with(
         LinkFaults(settings, topology),
@@ -235,7 +281,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         ),
         may_never_begin=True,
     )
-    return Rerun(plan=plan, topology=topology, result=result)
+    return Rerun(plan=plan, topology=topology, result=result, ecmp=switching.ecmp)
 
 
 def _changed(

@@ -65,7 +65,7 @@ _OF_PACKET_FAULT = {
     "mark": "congestion control",
     "not_ready": "receiver not ready",
 }
-_ADVICE = {
+ADVICE = {
     "slow link": "check the speed, the cable and the rate limits of both ends",
     "loss": "check cable, optics and error counters of both ends of the link",
     "pause": "find out why the receiver pauses: a slow host, a storm, the wrong class",
@@ -75,6 +75,7 @@ _ADVICE = {
     "hash imbalance": "change the seed or the fields of the hash, spread source ports, "
     "or use more queue pairs per pair of ranks",
 }
+"""By cause what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def cases_of(
     topology = run.topology
     return [
         *_declared_link_faults(variant),
-        *_declared_packet_faults(variant),
+        *_declared_packet_faults(variant, run),
         *slow_links(topology),
         *_ranks(variant, time_ns),
         *_hashes(variant, topology, links),
@@ -132,7 +133,7 @@ def _fault(cause: str, place: str, change: Change, evidence: str, **more: Any) -
             cause=cause,
             place=place,
             evidence=evidence,
-            advice=_ADVICE.get(cause, ""),
+            advice=ADVICE.get(cause, ""),
             **more,
         ),
         change=change,
@@ -171,8 +172,14 @@ def _declared_link_faults(variant: Variant) -> Iterator[Case]:
         )
 
 
-def _declared_packet_faults(variant: Variant) -> Iterator[Case]:
+def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
     faults = variant.experiment.faults
+    host_of = {port.number: port.host for port in run.plan.ports()}
+    link_of = {
+        rank.program.rank: run.topology.host_link(host_of[rank.port]).name
+        for rank in run.plan.ranks()
+        if host_of[rank.port] in run.topology.hosts
+    }
     if faults.drop:
         yield _fault(
             "loss",
@@ -184,10 +191,12 @@ def _declared_packet_faults(variant: Variant) -> Iterator[Case]:
     for entry in faults.packets:
         fault = entry.fault()
         action = fault.action.name.lower()
-        ends = [
-            "any rank" if each is None else f"rank {each}"
-            for each in (fault.source, fault.destination)
-        ]
+        # The port that does it is that of the sender, or of the receiver.
+        rank = fault.source if fault.at_send else fault.destination
+        if rank in link_of:
+            place = f"{link_of[rank]} {'up' if fault.at_send else 'down'}"
+        else:
+            place = "ports of all senders" if fault.at_send else "all ports"
 
         def change(of: Variant, _: int, gone: object = entry) -> Variant:
             return of.with_faults(
@@ -198,9 +207,9 @@ def _declared_packet_faults(variant: Variant) -> Iterator[Case]:
 
         yield _fault(
             _OF_PACKET_FAULT[action],
-            " to ".join(ends),
+            place,
             change,
-            f"{fault.packets} packets: {action}",
+            f"{fault.packets} packets, {action}, at the port",
             remedy="without this fault",
         )
 

@@ -14,18 +14,21 @@ from chakram.controller.counterfactual import (
     rerun,
     variant_of,
 )
-from chakram.controller.suspects import Case, cases_of
+from chakram.controller.hypotheses import fit
+from chakram.controller.suspects import ADVICE, Case, cases_of
 from chakram.errors import ChakramError, InputError
 from chakram.observe.manifest import SIMULATE
 from chakram.results.verdict import (
     LEAST_SAVING,
     Finding,
     Saving,
+    Suspect,
     Verdict,
     find_causes,
 )
 
 if TYPE_CHECKING:
+    from chakram.controller.hypotheses import Hypothesis
     from chakram.observe.run_results import RunResults
     from chakram.results.causes import Why
 
@@ -74,36 +77,22 @@ def verify(
 
 
 def _verdict(results: RunResults, why: Why, job: str | None, say: Say) -> Verdict:
-    where = str(results.path)
     if results.manifest.world != SIMULATE:
-        raise InputError(where, "is no simulation", "its causes are fitted instead")
+        return _of_network(results, why, job, say)
+    where = str(results.path)
     base = variant_of(results.manifest, where)
     watch = _Watch()
     run = rerun(base)
     cost_s = watch.elapsed_s()
-    again_ns = run.iterations_ns(job)
-    recorded_ns = recorded_iterations(results, job)
-    if again_ns != recorded_ns:
+    if run.iterations_ns(job) != recorded_iterations(results, job):
         raise InputError(
             where,
             "takes another time when it is simulated again: it was made by another "
             "version, or its random numbers are not those of its seed",
             "simulate the experiment again",
         )
-    cases = cases_of(
-        base,
-        run,
-        links=results.links(),
-        charged=why.causes,
-        time_ns=mean_time(again_ns),
-        job=job,
-    )
-    expected_s = cost_s * sum(case.samples for case in cases)
-    if expected_s > _WARN_S:
-        say(
-            f"testing {len(cases)} possible causes by simulation, about "
-            f"{expected_s:.0f} s (--no-verify leaves it out)"
-        )
+    cases = _cases(base, run, results, why, job)
+    _announce(cases, cost_s, say)
     timer = _Timer(base, run, cases, job)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
@@ -111,6 +100,119 @@ def _verdict(results: RunResults, why: Why, job: str | None, say: Say) -> Verdic
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
     return verdict
+
+
+def _cases(
+    base: Variant, run: Rerun, results: RunResults, why: Why, job: str | None
+) -> list[Case]:
+    return cases_of(
+        base,
+        run,
+        links=results.links(),
+        charged=why.causes,
+        time_ns=mean_time(run.iterations_ns(job)),
+        job=job,
+    )
+
+
+def _announce(cases: Sequence[Case], cost_s: float, say: Say) -> None:
+    expected_s = cost_s * sum(case.samples for case in cases)
+    if expected_s > _WARN_S:
+        say(
+            f"testing {len(cases)} possible causes by simulation, about "
+            f"{expected_s:.0f} s (--no-verify leaves it out)"
+        )
+
+
+def _of_network(results: RunResults, why: Why, job: str | None, say: Say) -> Verdict:
+    """Fit a simulation to a run on a network, and test the causes in that."""
+    say("fitting simulations to the measured messages (--no-verify leaves it out)")
+    fitted = fit(results, job=job)
+    base, run = fitted.variant, fitted.run
+    simulated_ns = mean_time(run.iterations_ns(job))
+    unexplained = 1 - simulated_ns / fitted.measured_ns
+    notes = [
+        f"simulated without faults the messages are {fitted.null_misfit:.3f} off, "
+        + (f"with these {fitted.misfit:.3f}, " if fitted.found else "")
+        + f"measured iterations {fitted.noise:.3f} off one another"
+    ]
+    generator = _generator(why, unexplained)
+    if not fitted.is_explained and generator is None:
+        notes.append(
+            "a part of the difference is not explained; simulated, too: "
+            + (", ".join(fitted.tried) or "nothing, for the records propose nothing")
+        )
+    own = [_fitted_case(found, why) for found, _ in fitted.found]
+    cases = [*own, *_cases(base, run, results, why, job)]
+    timer = _Timer(base, run, cases, job)
+    verdict = timer.exactly(
+        find_causes([case.suspect for case in cases], timer.times_ns)
+    )
+    rivals = {
+        case.suspect: tuple(_suspect_of(each, why) for each in others)
+        for case, (_, others) in zip(own, fitted.found, strict=True)
+    }
+    faults = [
+        replace(finding, rivals=rivals.get(finding.suspect, ()))
+        for finding in verdict.faults
+        # A part of a run that is not understood proves nothing.
+        if finding.suspect in rivals or fitted.is_explained
+    ]
+    if generator is not None:
+        faults.append(generator)
+        faults.sort(key=lambda each: -each.saving.share)
+    return replace(verdict, faults=tuple(faults), notes=tuple(notes))
+
+
+def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
+    declared = next(
+        (each.fault for each in why.causes if each.place == hypothesis.place), None
+    )
+    evidence = hypothesis.evidence
+    if declared is not None:
+        evidence += f" (declared: {declared})"
+    return Suspect(
+        cause=hypothesis.cause,
+        place=hypothesis.place,
+        evidence=evidence,
+        advice=ADVICE.get(hypothesis.cause, ""),
+        remedy="simulated without it",
+    )
+
+
+def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
+    def change(of: Variant, _: int) -> Variant:
+        port = hypothesis.assumed.port
+        return replace(
+            of, assumed=tuple(each for each in of.assumed if each.port != port)
+        )
+
+    return Case(suspect=_suspect_of(hypothesis, why), change=change)
+
+
+def _generator(why: Why, unexplained: float) -> Finding | None:
+    """Return the late hosts, if what they are charged with is not explained else."""
+    charges = [each for each in why.causes if each.cause == "generator slow"]
+    share = sum(each.share for each in charges)
+    if min(share, unexplained) < LEAST_SAVING:
+        return None
+    most = charges[0]
+    saving = Saving(share=min(share, unexplained), low=0.0, high=unexplained)
+    return Finding(
+        suspect=Suspect(
+            cause="generator slow",
+            place=most.place,
+            evidence=f"its data plane was late for {share:.0%} of the critical path",
+            advice="free the cores of this host, or use lower rates: chakram doctor",
+        ),
+        saving=saving,
+        after_previous=saving,
+        rivals=tuple(
+            Suspect(cause=each.cause, place=each.place)
+            for each in charges[1:]
+            if each.share > most.share / 2
+        ),
+    )
 
 
 def recorded_iterations(
@@ -256,18 +358,20 @@ class _Timer:
         )
 
     def _exact(self, finding: Finding) -> Finding:
-        index = self._index(finding)
-        if self._cases[index].samples > 1:
+        removed = self._removed(finding)
+        if any(self._cases[index].samples > 1 for index in removed):
             return finding
-        time_ns = self._time_ns(frozenset({index}), 0)
+        time_ns = self._time_ns(removed, 0)
         if time_ns is None:
             return finding
         share = 1 - time_ns / mean_time(self._whole)
         return replace(finding, saving=Saving(share=share, low=share, high=share))
 
-    def _index(self, finding: Finding) -> int:
-        return next(
-            at for at, case in enumerate(self._cases) if case.suspect is finding.suspect
+    def _removed(self, finding: Finding) -> frozenset[int]:
+        """Return the indexes of the suspects of a finding."""
+        named = (finding.suspect, *finding.together_with)
+        return frozenset(
+            at for at, case in enumerate(self._cases) if case.suspect in named
         )
 
     def with_intervals(self, verdict: Verdict) -> Verdict:
@@ -291,11 +395,11 @@ class _Timer:
         )
 
     def _with_interval(self, finding: Finding) -> Finding:
-        index = self._index(finding)
-        if self._cases[index].samples > 1:
+        removed = self._removed(finding)
+        if any(self._cases[index].samples > 1 for index in removed):
             return finding
         before = self._of_seeds(frozenset())
-        after = self._of_seeds(frozenset({index}))
+        after = self._of_seeds(removed)
         samples = sorted(
             1 - without / whole
             for whole, without in zip(before, after, strict=True)

@@ -390,6 +390,7 @@ def why_document(
         "saving_without_faults": None
         if verdict is None or verdict.joint is None
         else _saving(verdict.joint, why),
+        "notes": [] if verdict is None else list(verdict.notes),
         "excluded": []
         if verdict is None
         else [

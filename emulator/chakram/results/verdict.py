@@ -94,7 +94,8 @@ class Finding:
 
     Attributes:
         suspect: The cause.
-        saving: What the run saves without it alone.
+        saving: What the run saves without it alone, or without all of them if it acts
+            together with others.
         after_previous: What it saves once the findings before it are removed.
         together_with: Other suspects without which its removal saves little: only
             all of them together save *after_previous*.
@@ -118,6 +119,7 @@ class Verdict:
         excluded: Suspects whose removal saves less than ``LEAST_SAVING``.
         joint: What the run saves without all faults; None if there are none.
         simulations: How many runs were timed.
+        notes: What else is to be known: what a simulation could not explain.
     """
 
     faults: tuple[Finding, ...] = ()
@@ -125,6 +127,7 @@ class Verdict:
     excluded: tuple[Suspect, ...] = ()
     joint: Saving | None = None
     simulations: int = 0
+    notes: tuple[str, ...] = ()
 
 
 Times = Callable[[frozenset[int]], Sequence[int] | None]
@@ -159,7 +162,11 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
         findings += found
     findings.sort(key=lambda each: -_weight(each))
     limits = search.limits()
-    named = {each.suspect for each in (*findings, *limits)}
+    named = {
+        suspect
+        for each in (*findings, *limits)
+        for suspect in (each.suspect, *each.together_with)
+    }
     return Verdict(
         faults=tuple(findings),
         limits=limits,
@@ -205,7 +212,9 @@ class _Search:
         whole = self._times(frozenset()) or ()
         before, after = self._times(already), self._times(removed)
         if not before or not after:
-            return Saving(share=0.0, low=0.0, high=0.0)
+            # A run that does not end takes longer than any that does.
+            share = float(bool(after)) - float(bool(before))
+            return Saving(share=share, low=share, high=share)
         count = max(len(before), len(after))
 
         def at(times_ns: Sequence[int], sample: int) -> int:
@@ -244,19 +253,15 @@ class _Search:
             joint = self._joint(left, removed)
             together = self.saving(removed | joint, already=removed)
             if len(joint) > 1 and self._counts(together):
-                findings += [
+                first, *others = sorted(joint)
+                findings.append(
                     Finding(
-                        suspect=self._suspects[each],
-                        saving=self.saving(frozenset({each})),
+                        suspect=self._suspects[first],
+                        saving=self.saving(joint),
                         after_previous=together,
-                        together_with=tuple(
-                            self._suspects[other]
-                            for other in sorted(joint)
-                            if other != each
-                        ),
+                        together_with=tuple(self._suspects[each] for each in others),
                     )
-                    for each in sorted(joint)
-                ]
+                )
                 removed |= joint
         return findings, removed
 
