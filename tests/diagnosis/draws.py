@@ -1,0 +1,185 @@
+"""Draws of experiments with planted causes; all follows from a seed.
+
+What a plant costs is found by simulating the design with and without it, and set by
+bisection: its *saving* is the share of the time that a design without it does not take.
+``look`` is what simulates.  A place where a plant costs too little is drawn again.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import islice
+
+from tests.diagnosis import bases, faults, limits
+from tests.diagnosis.decoys import decoys as decoys_of
+from tests.diagnosis.design import Design
+from tests.diagnosis.plants import (
+    FAULTS,
+    LEAST,
+    LIMITS,
+    MOST,
+    Look,
+    NoEffect,
+    Plant,
+    time_of,
+)
+from tests.diagnosis.virtual import CannotSimulate
+
+ATTEMPTS = 40
+"""Designs or places that are tried for a draw."""
+
+MOST_JOINT = 0.95
+"""Of two plants together."""
+
+WITH_DECOYS = 1 / 3
+COUNTS = (0, 1, 2)
+COUNT_WEIGHTS = (0.15, 0.62, 0.23)
+
+LIMIT_WEIGHT = 0.45
+"""How often a limit is drawn, compared with a fault."""
+
+CLEAN = "clean"
+
+_PLANTERS = faults.PLANTERS | limits.PLANTERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """An experiment, what is planted in it, and what that costs.
+
+    Attributes:
+        seed: What it follows from.
+        design: The whole.
+        plants: None: it is clean.
+        decoys: What is in it, too, and costs nothing.
+        time_ns: What an iteration takes.
+        without_ns: By plant, what it takes without that one: from, to.
+        clean_ns: What it takes without all plants.
+        job: The one that is asked for; None: all.
+    """
+
+    seed: int
+    design: Design
+    plants: tuple[Plant, ...]
+    decoys: tuple[str, ...]
+    time_ns: float
+    without_ns: tuple[tuple[float, float], ...]
+    clean_ns: float
+    job: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """What is planted, in words."""
+        return " + ".join(sorted(plant.kind for plant in self.plants)) or CLEAN
+
+    def savings(self, number: int) -> tuple[float, float]:
+        """Return what removing a plant saves, from and to."""
+        low, high = self.without_ns[number]
+        return 1 - high / self.time_ns, 1 - low / self.time_ns
+
+    def describe(self) -> str:
+        """Return it in a line."""
+        shape = self.design.shape
+        parts = [f"{shape.kind} of {len(shape.hosts)} hosts"]
+        for number, plant in enumerate(self.plants):
+            low, high = (round(100 * each) for each in self.savings(number))
+            span = f"{low}" if low == high else f"{low}..{high}"
+            parts.append(f"{plant.kind} [{plant.detail}] saving {span} %")
+        parts += [f"decoy [{each}]" for each in self.decoys]
+        return "; ".join(parts)
+
+
+def draw(
+    seed: int, look: Look, *, clean: bool | None = None, kind: str | None = None
+) -> Draw:
+    """Return the draw of a seed.
+
+    Args:
+        seed: What all follows from.
+        look: Simulates designs.
+        clean: Whether to plant nothing; None: that is drawn, too.
+        kind: The one cause to plant; None: drawn.
+    """
+    rng = random.Random(f"diagnosis {seed}")
+    kinds = (kind,) if kind else _kinds(rng, clean)
+    with_decoys = rng.random() < WITH_DECOYS
+    for _ in range(ATTEMPTS):
+        try:
+            return _draw(seed, kinds, random.Random(rng.random()), look, with_decoys)
+        except (NoEffect, CannotSimulate):
+            continue
+    raise NoEffect(f"seed {seed}: no design has {' and '.join(kinds)}")
+
+
+def _kinds(rng: random.Random, clean: bool | None) -> tuple[str, ...]:
+    (count,) = rng.choices(COUNTS, COUNT_WEIGHTS)
+    if clean or (clean is None and count == 0):
+        return ()
+    if count == 2:
+        first, second = rng.sample(FAULTS, 2)
+        # Of paths that a fault takes away the hash chooses none.
+        if {first, second} != {"dead uplink", "hash imbalance"}:
+            return first, second
+    every = (*FAULTS, *LIMITS)
+    weights = [1.0] * len(FAULTS) + [LIMIT_WEIGHT] * len(LIMITS)
+    return tuple(rng.choices(every, weights))
+
+
+def _draw(
+    seed: int,
+    kinds: tuple[str, ...],
+    rng: random.Random,
+    look: Look,
+    with_decoys: bool,
+) -> Draw:
+    base = bases.settled(
+        bases.drawn(rng, kinds),
+        rng,
+        look,
+        is_hash_planted="hash imbalance" in kinds,
+    )
+    plants = tuple(_PLANTERS[each](base, rng, look) for each in kinds)
+    design, decoys = base.design, []
+    if with_decoys:
+        for decoy, detail in islice(decoys_of(base, plants, rng, look), 1):
+            design = decoy(design)
+            decoys.append(detail)
+
+    def with_plants(*chosen: Plant) -> Design:
+        changed = design
+        for plant in chosen:
+            changed = plant.change(changed)
+        return changed
+
+    whole = with_plants(*plants)
+    job = "main" if kinds == ("contention",) else None
+    time_ns = time_of(look(whole), job)
+    without = []
+    for plant in plants:
+        rest = with_plants(*(each for each in plants if each is not plant))
+        # The last one leaves everything else as it is.
+        cures = plant.cures if len(plants) == 1 else plant.cures[-1:]
+        cured = [cure(whole) for cure in cures] or [rest]
+        times = [time_of(look(each), job) for each in cured]
+        without.append((min(times), max(times)))
+    if not plants:
+        clean_ns = time_ns
+    elif len(plants) == 1:
+        clean_ns = without[0][0]
+    else:
+        clean_ns = time_of(look(design), job)
+    made = Draw(
+        seed=seed,
+        design=whole,
+        plants=plants,
+        decoys=tuple(decoys),
+        time_ns=time_ns,
+        without_ns=tuple(without),
+        clean_ns=clean_ns,
+        job=job,
+    )
+    joint = 1 - clean_ns / time_ns
+    if plants and not LEAST <= joint <= (MOST if len(plants) == 1 else MOST_JOINT):
+        raise NoEffect("together they cost too little, or too much")
+    return made
