@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -11,7 +12,11 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
+from tests.diagnosis.bases import NAMESPACES, VIRTUAL
 from tests.diagnosis.cases import Outcome, judged, table
+
+ISOLATED = "DIAGNOSIS_ISOLATED"
+"""Set where the process has namespaces of its own."""
 
 
 def say(text: str) -> None:
@@ -23,7 +28,7 @@ def say(text: str) -> None:
 def main() -> int:
     """Print one line a miss, and a table by kind."""
     parser = argparse.ArgumentParser(prog="python -m tests.diagnosis")
-    parser.add_argument("--world", choices=["virtual"], default="virtual")
+    parser.add_argument("--world", choices=[VIRTUAL, NAMESPACES], default=VIRTUAL)
     parser.add_argument("--seeds", default="1000:1020", help="FROM:TO, or one seed")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="processes")
     parser.add_argument("--clean", action="store_true", help="plant nothing")
@@ -33,6 +38,13 @@ def main() -> int:
     given = parser.parse_args()
     first, _, end = given.seeds.partition(":")
     seeds = range(int(first), int(end) if end else int(first) + 1)
+    if given.world == NAMESPACES and os.environ.get(ISOLATED) is None:
+        # Labs of others cannot be met there.
+        script = str(Path(__file__).parents[1] / "isolated-python")
+        venv = str(Path(sys.executable).parents[1])
+        environment = {**os.environ, ISOLATED: "1", "VENV": venv}
+        arguments = ["sh", script, "-m", "tests.diagnosis", *sys.argv[1:]]
+        os.execvpe("sh", arguments, environment)
     outcomes: list[Outcome] = []
     started = time.monotonic()
     scratch = nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory()
@@ -42,6 +54,7 @@ def main() -> int:
                 judged,
                 seed,
                 Path(folder) / f"{given.world}-{seed}",
+                world=given.world,
                 clean=True if given.clean else None,
                 kind=given.kind,
                 keep=given.keep is not None,

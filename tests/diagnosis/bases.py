@@ -28,7 +28,8 @@ from tests.diagnosis.virtual import CannotSimulate, Measured
 PACKETS = 3500
 """Data packets of an iteration, roughly."""
 
-MOST_PACKETS = 40_000
+MOST_PACKETS = 20_000
+MOST_HOSTS = 32
 PACKET_BYTES = 4096
 
 EVEN = 1.02
@@ -37,7 +38,8 @@ EVEN = 1.02
 GBIT = 10**9
 
 _RATES_GBIT = (1, 10, 25, 50, 100, 200, 400)
-_MULTIPATH = frozenset({"dead uplink", "hash imbalance"})
+_MULTIPATH = frozenset({"dead uplink", "hash imbalance", "changed route"})
+_LATE = frozenset({"stopped process", "loaded core"})
 _WITH_STEPS = frozenset({"slow compute", "late rank"})
 
 _ALGORITHMS: dict[str, tuple[str, ...]] = {
@@ -62,8 +64,21 @@ class Base:
     measured: Measured
 
 
-def drawn(rng: random.Random, kinds: tuple[str, ...]) -> Design:
+VIRTUAL, NAMESPACES = "virtual", "namespaces"
+"""Worlds: simulations, and labs of this machine."""
+
+MOST_LAB_HOSTS = 16
+LAB_LOAD_BPS = 300_000_000
+"""What all hosts of a lab send at most."""
+
+LAB_TIMEOUT = "400ms"
+LEAST_LAB_TIMEOUT_NS = 80_000_000
+
+
+def drawn(rng: random.Random, kinds: tuple[str, ...], world: str = VIRTUAL) -> Design:
     """Return a design that causes of these kinds can be planted in."""
+    if world == NAMESPACES:
+        return _of_a_lab(rng, set(kinds))
     need = set(kinds)
     shape = _shape(rng, need)
     host_bps = rng.choice(_RATES_GBIT) * GBIT
@@ -94,8 +109,48 @@ def drawn(rng: random.Random, kinds: tuple[str, ...]) -> Design:
     )
 
 
-def _shape(rng: random.Random, need: set[str]) -> Shape:
-    if "dead uplink" in need:
+def _of_a_lab(rng: random.Random, need: set[str]) -> Design:
+    """Return a design that hosts of this machine keep up with."""
+    is_late = bool(need & _LATE)
+    shape = star(rng.randrange(4, 7)) if is_late else None
+    shape = shape or _shape(rng, need, most_hosts=MOST_LAB_HOSTS)
+    host_bps = LAB_LOAD_BPS // len(shape.hosts) // 10**6 * 10**6
+    over = rng.uniform(1.5, 4) if need & _MULTIPATH else rng.uniform(0.7, 2)
+    rates = _rates(shape, host_bps, over)
+    is_modelled = "pause" in need
+    transport = {
+        "source_ports": _source_ports(rng),
+        "retransmit_timeout": LAB_TIMEOUT,
+        "retry_limit": 50,
+    }
+    return Design(
+        shape=shape,
+        rates_bps=rates,
+        delays_ns=dict.fromkeys(rates, 0),
+        jobs=(_job(rng, "main", list(shape.hosts), host_bps, need),)
+        if is_late
+        else _jobs(rng, shape, host_bps, need),
+        collectives={op: rng.choice(names) for op, names in _ALGORITHMS.items()},
+        transport=transport,
+        queue_bytes=2 << 20,
+        switches={"profile": "sonic"} if is_modelled else {},
+        fabric_keys={"switch": "model"} if is_modelled else {},
+        more={
+            "predict": ["bound"],
+            # A process each, so that it is known whose is late.
+            **({"agents": {"shards": len(shape.hosts)}} if is_late else {}),
+        },
+        measured=rng.choice([2, 3]),
+        seed=rng.randrange(1, 1_000_000),
+    )
+
+
+def _shape(
+    rng: random.Random, need: set[str], *, most_hosts: int = MOST_HOSTS
+) -> Shape:
+    if "changed route" in need:
+        kinds = ["clos", "clos", "rail"]
+    elif "dead uplink" in need:
         kinds = ["clos", "clos", "rail", "list"]
     elif "hash imbalance" in need:
         kinds = ["clos", "tree", "rail", "list"]
@@ -106,7 +161,7 @@ def _shape(rng: random.Random, need: set[str]) -> Shape:
     few = 2 if need & _MULTIPATH else 1
     while True:
         shape = _SHAPES[rng.choice(kinds)](rng, few)
-        if 4 <= len(shape.hosts) <= 32:
+        if 4 <= len(shape.hosts) <= most_hosts:
             return shape
 
 
@@ -368,7 +423,8 @@ def settled(
 
 def _with_more_pairs(design: Design, rng: random.Random) -> Design:
     """Return it with each message divided among queue pairs, which spreads it."""
-    count = rng.choice([4, 8])
+    ranks = sum(job.ranks for job in design.jobs)
+    count = rng.choice([4, 8]) if ranks <= 8 else 4 if ranks <= 16 else 2
     return design.with_transport(queue_pairs={"count": count, "split": "even"})
 
 
@@ -403,6 +459,8 @@ def with_short_timeout(
         CannotSimulate: If each that is short expires.
     """
     timeout_ns = round(base.measured.mean_ns * rng.uniform(0.02, 0.2)) + 20_000
+    if base.design.transport.get("retransmit_timeout") == LAB_TIMEOUT:
+        timeout_ns = max(timeout_ns, LEAST_LAB_TIMEOUT_NS)
     for _ in range(4):
         design = base.design.with_transport(retransmit_timeout=f"{timeout_ns}ns")
         measured = look(design)

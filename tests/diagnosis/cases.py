@@ -9,10 +9,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.diagnosis.draws import draw
+from tests.diagnosis import namespaces, virtual
+from tests.diagnosis.bases import NAMESPACES, VIRTUAL
+from tests.diagnosis.draws import Draw, draw
 from tests.diagnosis.judge import Verdict, judge
 from tests.diagnosis.plants import NoEffect
-from tests.diagnosis.virtual import CannotSimulate, Simulations, explained
+from tests.diagnosis.virtual import CannotSimulate, Simulations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ def judged(
     seed: int,
     folder: Path,
     *,
+    world: str = VIRTUAL,
     clean: bool | None = None,
     kind: str | None = None,
     keep: bool = False,
@@ -76,7 +79,7 @@ def judged(
     look = Simulations(folder)
     started = time.monotonic()
     try:
-        found = draw(seed, look, clean=clean, kind=kind)
+        found = draw(seed, look, world=world, clean=clean, kind=kind)
     except NoEffect as error:
         return Outcome(
             seed=seed, kind="not drawn", planted=str(error), is_hit=False, answer=""
@@ -84,8 +87,12 @@ def judged(
     drawn_s = time.monotonic() - started
     arguments = () if found.job is None else ("--job", found.job)
     try:
-        verdict = judge(found, explained(found.design, folder, *arguments))
-    except CannotSimulate as failure:
+        if world == NAMESPACES:
+            document = namespaces.explained(found, folder, *arguments)
+        else:
+            document = virtual.explained(found.design, folder, *arguments)
+        verdict = judge(found, document)
+    except (CannotSimulate, namespaces.TooLittle) as failure:
         verdict = Verdict(is_hit=False, answer=f"failed: {failure}")
     outcome = Outcome(
         seed=seed,
@@ -94,8 +101,7 @@ def judged(
         is_hit=verdict.is_hit,
         answer=verdict.answer,
         where=found.design.shape.kind,
-        is_declared=bool(found.design.links or found.design.packets)
-        and any(plant.is_declared for plant in found.plants),
+        is_declared=_is_declared(found, world),
         has_decoys=bool(found.decoys),
         saving_error=verdict.saving_error,
         is_saving_right=verdict.is_saving_right,
@@ -109,6 +115,16 @@ def judged(
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return outcome
+
+
+def _is_declared(found: Draw, world: str) -> bool:
+    """Tell whether the experiment says something of what is planted."""
+    if not any(plant.is_declared for plant in found.plants):
+        return False
+    design = found.design
+    if world == NAMESPACES:
+        design = namespaces.enacted(found, "").design
+    return bool(design.packets or design.links)
 
 
 def table(outcomes: list[Outcome]) -> str:

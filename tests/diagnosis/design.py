@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.chakra.et_messages import CollectiveType, NodeType
 from chakram.fabric.shapes import LinkKind, single_switch
 from chakram.fabric.tiers import fat_tree, leaf_spine, rails
+from chakram.fabric.topology import HOST_INTERFACE
 from tests.trace_bytes import collective, metadata, node
 
 if TYPE_CHECKING:
@@ -26,12 +27,16 @@ CLASSES = [3]
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """A link by its name, its lower and its upper end, and its tier."""
+    """A link by its name, its lower and its upper end, and its tier.
+
+    ``ports`` are the interfaces of both ends, where the fabric is no list of links.
+    """
 
     name: str
     lower: str
     upper: str
     tier: str
+    ports: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +146,13 @@ def _of(kind: str, section: dict[str, Any], made: Topology) -> Shape:
         is_core = "core" in link.b.node
         tier = "host" if link.a.node in made.hosts else "core" if is_core else "uplink"
         wires.append(
-            Wire(name=link.name, lower=link.a.node, upper=link.b.node, tier=tier)
+            Wire(
+                name=link.name,
+                lower=link.a.node,
+                upper=link.b.node,
+                tier=tier,
+                ports=(link.a.port, link.b.port),
+            )
         )
     return Shape(
         kind=kind,
@@ -307,6 +318,18 @@ class Design:
         """Return the rate of a link."""
         tier = self.shape.wire(name).tier
         return self.own_rates_bps.get(name, self.rates_bps[tier])
+
+    def sender(self, name: str, direction: str) -> tuple[str, str]:
+        """Return node and interface that send into a direction of a link."""
+        side = 0 if direction == "up" else 1
+        wire = self.shape.wire(name)
+        node = (wire.lower, wire.upper)[side]
+        if not self._lists_links:
+            return node, wire.ports[side]
+        if node in self.shape.hosts:
+            return node, HOST_INTERFACE
+        own = [each for each in self.shape.wires if node in (each.lower, each.upper)]
+        return node, f"p{own.index(wire)}"
 
     def with_transport(self, **settings: Any) -> Design:
         """Return it with other settings of its transport; None removes one."""

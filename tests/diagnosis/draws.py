@@ -11,11 +11,13 @@ import random
 from dataclasses import dataclass
 from itertools import islice
 
-from tests.diagnosis import bases, faults, limits
+from tests.diagnosis import bases, faults, lab_faults, limits
+from tests.diagnosis.bases import NAMESPACES, VIRTUAL
 from tests.diagnosis.decoys import decoys as decoys_of
 from tests.diagnosis.design import Design
 from tests.diagnosis.plants import (
     FAULTS,
+    LAB_FAULTS,
     LEAST,
     LIMITS,
     MOST,
@@ -32,6 +34,9 @@ ATTEMPTS = 40
 MOST_JOINT = 0.95
 """Of two plants together."""
 
+MARGIN, LEAST_FIRST = 0.01, 0.05
+"""By so much two plants may speed one another up; and so much has to be saved first."""
+
 WITH_DECOYS = 1 / 3
 COUNTS = (0, 1, 2)
 COUNT_WEIGHTS = (0.15, 0.62, 0.23)
@@ -41,7 +46,7 @@ LIMIT_WEIGHT = 0.45
 
 CLEAN = "clean"
 
-_PLANTERS = faults.PLANTERS | limits.PLANTERS
+_PLANTERS = faults.PLANTERS | limits.PLANTERS | lab_faults.PLANTERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,28 +96,35 @@ class Draw:
 
 
 def draw(
-    seed: int, look: Look, *, clean: bool | None = None, kind: str | None = None
+    seed: int,
+    look: Look,
+    *,
+    world: str = VIRTUAL,
+    clean: bool | None = None,
+    kind: str | None = None,
 ) -> Draw:
     """Return the draw of a seed.
 
     Args:
         seed: What all follows from.
         look: Simulates designs.
+        world: Where it will run.
         clean: Whether to plant nothing; None: that is drawn, too.
         kind: The one cause to plant; None: drawn.
     """
-    rng = random.Random(f"diagnosis {seed}")
-    kinds = (kind,) if kind else _kinds(rng, clean)
+    rng = random.Random(f"diagnosis {'' if world == VIRTUAL else world}{seed}")
+    kinds = (kind,) if kind else _kinds(rng, clean, world)
     with_decoys = rng.random() < WITH_DECOYS
     for _ in range(ATTEMPTS):
         try:
-            return _draw(seed, kinds, random.Random(rng.random()), look, with_decoys)
+            own = random.Random(rng.random())
+            return _draw(seed, kinds, own, look, world, with_decoys)
         except (NoEffect, CannotSimulate):
             continue
     raise NoEffect(f"seed {seed}: no design has {' and '.join(kinds)}")
 
 
-def _kinds(rng: random.Random, clean: bool | None) -> tuple[str, ...]:
+def _kinds(rng: random.Random, clean: bool | None, world: str) -> tuple[str, ...]:
     (count,) = rng.choices(COUNTS, COUNT_WEIGHTS)
     if clean or (clean is None and count == 0):
         return ()
@@ -121,6 +133,8 @@ def _kinds(rng: random.Random, clean: bool | None) -> tuple[str, ...]:
         # Of paths that a fault takes away the hash chooses none.
         if {first, second} != {"dead uplink", "hash imbalance"}:
             return first, second
+    if world == NAMESPACES:
+        return (rng.choice((*FAULTS, *LAB_FAULTS)),)
     every = (*FAULTS, *LIMITS)
     weights = [1.0] * len(FAULTS) + [LIMIT_WEIGHT] * len(LIMITS)
     return tuple(rng.choices(every, weights))
@@ -131,10 +145,11 @@ def _draw(
     kinds: tuple[str, ...],
     rng: random.Random,
     look: Look,
+    world: str,
     with_decoys: bool,
 ) -> Draw:
     base = bases.settled(
-        bases.drawn(rng, kinds),
+        bases.drawn(rng, kinds, world),
         rng,
         look,
         is_hash_planted="hash imbalance" in kinds,
@@ -180,6 +195,12 @@ def _draw(
         job=job,
     )
     joint = 1 - clean_ns / time_ns
+    # Of two each has to save something while the other one is there, or behind it.
+    single = [1 - high / time_ns for _, high in without]
+    if len(plants) > 1 and (min(single) < -MARGIN or max(single) < LEAST_FIRST):
+        raise NoEffect("they hide one another")
+    if any(plant.lab for plant in plants):
+        return made  # what it costs the lab will say
     if plants and not LEAST <= joint <= (MOST if len(plants) == 1 else MOST_JOINT):
         raise NoEffect("together they cost too little, or too much")
     return made

@@ -126,7 +126,7 @@ def _saving_error(draw: Draw, cause: dict[str, Any]) -> float | None:
     number = next(
         (n for n, plant in enumerate(draw.plants) if is_named(plant, cause)), None
     )
-    if saving is None or number is None:
+    if saving is None or number is None or draw.plants[number].lab:
         return None
     low, high = draw.savings(number)
     if saving["low"] <= high and low <= saving["high"]:

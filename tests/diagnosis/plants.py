@@ -24,6 +24,9 @@ FAULTS = (
     *("slow link", "dead uplink", "loss", "corruption", "pause"),
     *("slow compute", "late rank", "hash imbalance"),
 )
+LAB_FAULTS = ("changed route", "stopped process", "loaded core")
+"""What only happens to labs."""
+
 LIMITS = ("window", "congestion control", "contention")
 
 Change = Callable[[Design], Design]
@@ -53,6 +56,7 @@ class Plant:
         change: What it is.
         cures: Designs without it, in place of the one that lacks *change*; where they
             differ, each is right, and so is what lies between them.
+        lab: What is done to a lab instead: what, and where; nothing simulates it.
     """
 
     kind: str
@@ -62,11 +66,12 @@ class Plant:
     is_declared: bool
     change: Change
     cures: tuple[Change, ...] = ()
+    lab: tuple[str, ...] = ()
 
     @property
     def is_fault(self) -> bool:
         """Whether something is broken; else it is a limit of the design."""
-        return self.kind in FAULTS
+        return self.kind in (*FAULTS, *LAB_FAULTS)
 
 
 class NoEffect(Exception):

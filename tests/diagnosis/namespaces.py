@@ -1,0 +1,240 @@
+"""Draws in labs of this machine, most plants undeclared.
+
+The lab is that of the design without its plants, and is up when they are put into it:
+rates and losses by ``tc``, links and routes by ``ip``, processes by signals and busy
+loops.  What is left for the experiment to say is what no command does (pauses), and
+some of the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chakram.fabric.topology import BUCKET_NS, HOST_BUCKET_NS, bucket_bytes
+from chakram.observe.run_results import open_run
+from tests.diagnosis.design import Design
+from tests.diagnosis.draws import Draw
+from tests.diagnosis.lab_faults import LOAD, ROUTE
+from tests.diagnosis.virtual import CannotSimulate, command
+from tests.e2e.processes import SHARD, Member, descendants
+from tests.leaks import own_lab
+
+DECLARED = 0.25
+"""How many of the faults that a command can put into a lab the experiment declares."""
+
+LEAST_SAVING = 0.05
+"""A plant that costs less in a lab is none."""
+
+STOPPED_S, GOING_S = 0.02, 0.02
+LOOPS = 3
+"""Busy loops on the core of a data-plane process."""
+
+_COMMANDS = frozenset({"degrade", "loss", "corruption", "down"})
+
+
+class TooLittle(Exception):
+    """A plant that costs next to nothing in its lab."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enacted:
+    """What an experiment says, and what is done to its lab instead."""
+
+    design: Design
+    commands: tuple[tuple[str, ...], ...]
+    late: tuple[str, str] | None = None
+
+
+def enacted(found: Draw, lab: str) -> Enacted:
+    """Return how the plants of a draw come into a lab; pure."""
+    whole = found.design
+    rng = random.Random(f"declared {found.seed}")
+    kept: list[Any] = []
+    hidden: list[Any] = []
+    for fault in whole.links:
+        can_hide = fault["kind"] in _COMMANDS and "at" not in fault
+        declare = not can_hide or rng.random() < DECLARED
+        (kept if declare else hidden).append(fault)
+    is_graph = whole.is_graph or bool(whole.own_rates_bps)
+    bare = replace(whole, own_rates_bps={}, is_graph=is_graph, links=tuple(kept))
+    commands = [
+        _rate(bare, lab, name, direction, rate_bps)
+        for name, rate_bps in whole.own_rates_bps.items()
+        for direction in ("up", "down")
+    ]
+    commands += [
+        _fault(bare, lab, fault, direction)
+        for fault in hidden
+        for direction in _directions(fault)
+    ]
+    late = None
+    for plant in found.plants:
+        match plant.lab:
+            case (_, leaf, wire) if plant.kind == ROUTE:
+                commands.append((ROUTE, f"{lab}-{leaf}", bare.sender(wire, "up")[1]))
+            case (kind, host):
+                late = kind, host
+    return Enacted(design=bare, commands=tuple(commands), late=late)
+
+
+def _directions(fault: Any) -> tuple[str, ...]:
+    direction = fault.get("direction", "both")
+    return ("up", "down") if direction == "both" else (direction,)
+
+
+def _rate(
+    design: Design, lab: str, name: str, direction: str, rate_bps: int
+) -> tuple[str, ...]:
+    node, port = design.sender(name, direction)
+    bucket_ns = HOST_BUCKET_NS if node in design.shape.hosts else BUCKET_NS
+    burst = str(bucket_bytes(rate_bps, bucket_ns=bucket_ns))
+    change = f"class change dev {port} parent 1: classid 1:1 htb rate {rate_bps}bit"
+    more = f"ceil {rate_bps}bit burst {burst} cburst {burst}"
+    return ("tc", "-n", f"{lab}-{node}", *change.split(), *more.split())
+
+
+def _fault(design: Design, lab: str, fault: Any, direction: str) -> tuple[str, ...]:
+    name = fault["link"]
+    node, port = design.sender(name, direction)
+    if fault["kind"] == "degrade":
+        rate_bps = int(str(fault["rate"]).removesuffix("bit"))
+        return _rate(design, lab, name, direction, rate_bps)
+    if fault["kind"] == "down":
+        return ("ip", "-n", f"{lab}-{node}", "link", "set", port, "down")
+    how = "loss" if fault["kind"] == "loss" else "corrupt"
+    share = f"{100 * fault['probability']:.5f}%"
+    replaced = f"qdisc replace dev {port} parent 1:1 handle 20: netem limit 4000"
+    return ("tc", "-n", f"{lab}-{node}", *replaced.split(), how, share)
+
+
+def explained(found: Draw, folder: Path, *arguments: str) -> dict[str, Any]:
+    """Return what ``chakram why --json`` says of a run in a lab with the plants.
+
+    Raises:
+        CannotSimulate: If a command fails.
+        TooLittle: If the run takes as long as one without plants.
+    """
+    lab = own_lab("draw")
+    how = enacted(found, lab)
+    clean = replace(how.design, links=(), packets=())
+    for name in ("clean", "planted"):
+        (folder / name).mkdir()
+    clean_path = clean.write(folder / "clean")
+    path = how.design.write(folder / "planted")
+    command("fabric", "up", str(clean_path), "--lab", lab)
+    try:
+        clean_ns = _ran(clean_path, folder / "clean", lab)[1] if found.plants else 0.0
+        for each in how.commands:
+            _execute(each)
+        with _late(how.late, clean):
+            run, time_ns = _ran(path, folder / "planted", lab)
+    finally:
+        command("fabric", "down", lab)
+    if found.plants and 1 - clean_ns / time_ns < LEAST_SAVING:
+        raise TooLittle(f"{clean_ns / 1e6:.0f} of {time_ns / 1e6:.0f} ms without it")
+    document = json.loads(command("why", str(run), "--json", *arguments))
+    (folder / "why.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    assert isinstance(document, dict)
+    return document
+
+
+def _ran(path: Path, folder: Path, lab: str) -> tuple[Path, float]:
+    """Return the directory of a run, and the mean time of its iterations."""
+    runs = folder / "runs"
+    command("run", str(path), "--lab", lab, "--runs", str(runs))
+    (run,) = runs.iterdir()
+    spans: dict[tuple[str, int], list[int]] = {}
+    for row in open_run(run).table("ranks").to_pylist():
+        if row["measured"]:
+            span = spans.setdefault((row["job"], row["iteration"]), [])
+            span += [row["start_ns"], row["end_ns"]]
+    return run, sum(max(each) - min(each) for each in spans.values()) / len(spans)
+
+
+def _execute(arguments: tuple[str, ...]) -> None:
+    if arguments[0] != ROUTE:
+        _checked(arguments)
+        return
+    _, namespace, port = arguments
+    found = json.loads(_checked(("ip", "-j", "-n", namespace, "route")))
+    for route in found:
+        for hop in route.get("nexthops", ()):
+            if hop["dev"] == port:
+                one = f"replace {route['dst']} via {hop['gateway']} dev {port}"
+                words = ("ip", "-n", namespace, "route", *one.split())
+                _checked((*words, "proto", "static"))
+
+
+def _checked(arguments: tuple[str, ...]) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotSimulate(f"{' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _late(late: tuple[str, str] | None, design: Design) -> Iterator[None]:
+    """Have the data-plane process of a host run late, if any shall."""
+    if late is None:
+        yield
+        return
+    kind, host = late
+    number = design.jobs[0].ports.index(host)
+    ended = threading.Event()
+    how = _load if kind == LOAD else _stop
+    thread = threading.Thread(target=how, args=(number, ended), name=kind)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _shards() -> list[Member]:
+    shards = [each for each in descendants(os.getpid()) if SHARD in each.command]
+    return sorted(shards, key=lambda each: (each.started, each.pid))
+
+
+def _stop(number: int, ended: threading.Event) -> None:
+    shards: list[Member] = []
+    while not ended.wait(GOING_S):
+        if len(shards) <= number or not shards[number].alive:
+            shards = _shards()
+            continue
+        shards[number].signal(signal.SIGSTOP)
+        ended.wait(STOPPED_S)
+        shards[number].signal(signal.SIGCONT)
+
+
+def _load(number: int, ended: threading.Event) -> None:
+    """Put a process on one core with busy loops, and the others on other cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    loops: list[subprocess.Popen[bytes]] = []
+    try:
+        while not ended.wait(GOING_S):
+            shards = _shards()
+            if len(shards) <= number or loops:
+                continue
+            for each, shard in enumerate(shards):
+                own = {cores[0]} if each == number else set(cores[1:] or cores)
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(shard.pid, own)
+            for _ in range(LOOPS):
+                loops.append(subprocess.Popen([sys.executable, "-c", "while 1: pass"]))
+                os.sched_setaffinity(loops[-1].pid, {cores[0]})
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
