@@ -114,10 +114,16 @@ def _is_place(plant: Plant, place: str) -> bool:
     named = place.split(" or ")
     if len(named) > MOST_OBJECTS:
         return False
+    # A link without a direction is both of them.
+    links = {
+        link
+        for link in (right.removesuffix(" up") for right in plant.places)
+        if f"{link} up" in plant.places and f"{link} down" in plant.places
+    }
     return any(
         each == right or each.startswith(f"{right},")
         for each in named
-        for right in plant.places
+        for right in (*plant.places, *links)
     )
 
 

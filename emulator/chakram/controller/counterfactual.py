@@ -34,37 +34,8 @@ if TYPE_CHECKING:
     from chakram.observe.manifest import RunManifest
     from chakram.plan.plan import Plan, PortPlan
     from chakram.program.operations import RankProgram
-    from chakram.switch.ecmp import EcmpHash, Flow
+    from chakram.switch.ecmp import EcmpHash
     from chakram.switch.faults import FaultKind
-
-_REDRAW = 0x5EED
-"""Added to the seed of a fabric to draw other paths than any repetition has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherPaths:
-    """A hash that some switches use with another seed.
-
-    Attributes:
-        usual: What all other switches do.
-        other: What those do.
-        switches: Their numbers in the topology.
-    """
-
-    usual: EcmpHash
-    other: EcmpHash
-    switches: frozenset[int]
-
-    def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return what chooses for a flow; see ``EcmpHash``."""
-        usual, other = self.usual.chooser(flow), self.other.chooser(flow)
-
-        def choose(switch: int, count: int) -> int:
-            # A chooser may count its calls: both are asked at every switch.
-            choices = usual(switch, count), other(switch, count)
-            return choices[switch in self.switches]
-
-        return choose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +66,6 @@ class Variant:
         link_rates_bps: By link another rate of both directions, for its host, too.
         port_rates_bps: By port another rate of what it sends.
         without_queue_limit: Links before which no packet is dropped.
-        redrawn: Switches that hash with another seed.
-        redraw: Which one.
         seed: Of random faults and marks, if not the experiment's.
         assumed: Faults that the experiment does not declare.
         ports: The ports of a run on a network; None: those of a simulation.
@@ -110,8 +79,6 @@ class Variant:
     link_rates_bps: Mapping[str, int | None] = field(default_factory=dict)
     port_rates_bps: Mapping[str, int] = field(default_factory=dict)
     without_queue_limit: frozenset[str] = frozenset()
-    redrawn: frozenset[str] = frozenset()
-    redraw: int = 0
     seed: int | None = None
     assumed: tuple[Assumption, ...] = ()
     ports: tuple[PortPlan, ...] | None = None
@@ -129,9 +96,29 @@ class Variant:
         return replace(self, experiment=experiment_of(document, "a changed experiment"))
 
     def with_faults(self, **changes: Any) -> Variant:
-        """Return it with other faults: keys and values of that section."""
-        faults = self.experiment.faults.model_copy(update=changes)
-        changed = self.experiment.model_copy(update={"faults": faults})
+        """Return it with fewer faults: keys and values of that section."""
+        experiment = self.experiment
+        faults = experiment.faults
+        changed = experiment.model_copy(
+            update={"faults": faults.model_copy(update=changes)}
+        )
+        if experiment.written is not experiment:
+            # The file as it was written loses the same entries.
+            written = experiment.written.faults
+            kept: dict[str, Any] = {}
+            for name, value in changes.items():
+                kept[name] = value
+                if isinstance(value, tuple):
+                    kept[name] = tuple(
+                        said
+                        for said, own in zip(
+                            getattr(written, name), getattr(faults, name), strict=True
+                        )
+                        if any(own is each for each in value)
+                    )
+            changed._written = experiment.written.model_copy(
+                update={"faults": written.model_copy(update=kept)}
+            )
         return replace(self, experiment=changed)
 
     def with_programs(self, job: str, programs: Mapping[int, RankProgram]) -> Variant:
@@ -240,17 +227,6 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     if variant.alone is not None:
         plan = job_alone(plan, variant.alone)
     switching = experiment.fabric.switching(experiment.seed)
-    if variant.redrawn:
-        switches = {name: at for at, name in enumerate(topology.switches)}
-        other = experiment.fabric.switching(experiment.seed + variant.redraw * _REDRAW)
-        switching = replace(
-            switching,
-            ecmp=OtherPaths(
-                usual=switching.ecmp,
-                other=other.ecmp,
-                switches=frozenset(switches[name] for name in variant.redrawn),
-            ),
-        )
     wire, always = _faster_ports(changed, variant.port_rates_bps)
     numbers = {name: at for at, name in enumerate(port_names(topology))}
     always += [

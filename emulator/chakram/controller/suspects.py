@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from chakram.results.causes import Cause
     from chakram.results.run_records import LinkRecord
 
-Change = Callable[["Variant", int], "Variant"]
-"""Removes a suspect from a variant; the number is that of the sample."""
-
-REDRAWS = 8
-"""Other seeds of a hash that it is compared with."""
+Change = Callable[["Variant"], "Variant"]
+"""Removes a suspect from a variant."""
 
 _SLOWER = 0.9
 """A link below this part of the rate of its peers is a suspect."""
@@ -45,8 +42,8 @@ _UNEVEN = 1.1
 """So much more than the mean of equal paths makes their hash one."""
 
 _FASTER = 10
+_ANY_ORDER = 65_536
 _LINKS_LISTED = 3
-_SWITCHES_LISTED = 4
 
 _OF_LINK_FAULT = {
     "degrade": "slow link",
@@ -85,13 +82,11 @@ class Case:
     Attributes:
         suspect: What is suspected.
         change: The run without it.
-        samples: How many different ones there are.
         job: Of this job alone the time changes; None: of all.
     """
 
     suspect: Suspect
     change: Change
-    samples: int = 1
     job: str | None = None
 
 
@@ -127,7 +122,6 @@ def cases_of(
 
 
 def _fault(cause: str, place: str, change: Change, evidence: str, **more: Any) -> Case:
-    samples = more.pop("samples", 1)
     return Case(
         suspect=Suspect(
             cause=cause,
@@ -137,7 +131,6 @@ def _fault(cause: str, place: str, change: Change, evidence: str, **more: Any) -
             **more,
         ),
         change=change,
-        samples=samples,
     )
 
 
@@ -153,9 +146,7 @@ def _declared_link_faults(variant: Variant) -> Iterator[Case]:
     for (cause, place), members in groups.items():
         gone = [settings[at] for at in members]
 
-        def change(
-            of: Variant, _: int, gone: Sequence[object] = tuple(gone)
-        ) -> Variant:
+        def change(of: Variant, gone: Sequence[object] = tuple(gone)) -> Variant:
             left = tuple(
                 each
                 for each in of.experiment.faults.links
@@ -184,7 +175,7 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
         yield _fault(
             "loss",
             "all ports",
-            lambda of, _: of.with_faults(drop=0.0),
+            lambda of: of.with_faults(drop=0.0),
             f"ports drop {faults.drop:.2%} of what they receive",
             remedy="without it",
         )
@@ -198,7 +189,7 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
         else:
             place = "ports of all senders" if fault.at_send else "all ports"
 
-        def change(of: Variant, _: int, gone: object = entry) -> Variant:
+        def change(of: Variant, gone: object = entry) -> Variant:
             return of.with_faults(
                 packets=tuple(
                     each for each in of.experiment.faults.packets if each is not gone
@@ -231,7 +222,7 @@ def slow_links(topology: Topology) -> Iterator[Case]:
                 continue
 
             def change(
-                of: Variant, _: int, name: str = link.name, rate_bps: int = usual_bps
+                of: Variant, name: str = link.name, rate_bps: int = usual_bps
             ) -> Variant:
                 return replace(of, link_rates_bps={**of.link_rates_bps, name: rate_bps})
 
@@ -356,7 +347,7 @@ def _first_message(program: RankProgram) -> int:
 
 
 def _with_columns(job: str, program: RankProgram, **columns: Any) -> Change:
-    def change(of: Variant, _: int) -> Variant:
+    def change(of: Variant) -> Variant:
         now = next(
             each
             for one in of.jobs
@@ -390,23 +381,23 @@ def _hashes(
             most = max(each.bytes for each in members) / mean
             switch = name.rpartition("#")[0]
             uneven[switch] = max(uneven.get(switch, 0.0), most)
-    suspects = [switch for switch in uneven if uneven[switch] >= _UNEVEN]
-    suspects.sort(key=lambda switch: -uneven[switch])
-    for switch in suspects[:_SWITCHES_LISTED]:
+    if not uneven or max(uneven.values()) < _UNEVEN:
+        return
+    switch = max(uneven, key=lambda name: uneven[name])
+    yield _fault(
+        "hash imbalance",
+        switch,
+        lambda of: of.edited(_balance),
+        f"the fullest of its equal paths carries {uneven[switch]:.2f} times the mean",
+        remedy="with switches that send each packet over the shortest queue",
+        round=1,
+    )
 
-        def change(of: Variant, sample: int, switch: str = switch) -> Variant:
-            return replace(of, redrawn=of.redrawn | {switch}, redraw=sample + 1)
 
-        yield _fault(
-            "hash imbalance",
-            switch,
-            change,
-            f"the fullest of its equal paths carries {uneven[switch]:.2f} times the "
-            "mean",
-            remedy=f"with {REDRAWS} other seeds of its hash",
-            samples=REDRAWS,
-            round=1,
-        )
+def _balance(document: dict[str, Any]) -> None:
+    fabric, transport = document["fabric"], document["transport"]
+    fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "adaptive"}
+    transport["reordering"] = {"accept": {"window": _ANY_ORDER}}
 
 
 # Limits.
@@ -434,7 +425,7 @@ def _limits(
     yield _limit(
         "own port",
         "all hosts",
-        lambda of, _: of.edited(_faster_hosts),
+        lambda of: of.edited(_faster_hosts),
         "with ports of hosts ten times as fast",
     )
     uplinks = {
@@ -446,7 +437,7 @@ def _limits(
         yield _limit(
             "contention",
             "all uplinks",
-            lambda of, _: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
+            lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
             "with links between switches ten times as fast",
         )
     named = {f"{each.link} {each.direction}": each for each in links}
@@ -462,7 +453,7 @@ def _limits(
             continue
 
         def faster(
-            of: Variant, _: int, port: str = link.port, to: int = link.rate_bps
+            of: Variant, port: str = link.port, to: int = link.rate_bps
         ) -> Variant:
             rates = {**of.port_rates_bps, port: _FASTER * to}
             return replace(of, port_rates_bps=rates)
@@ -480,7 +471,7 @@ def _limits(
         yield _limit(
             "queue overflow",
             f"{worst.link} {worst.direction}",
-            lambda of, _: replace(of, without_queue_limit=overflowing),
+            lambda of: replace(of, without_queue_limit=overflowing),
             "with queues that drop nothing",
         )
     window = run_window(variant)
@@ -488,7 +479,7 @@ def _limits(
         yield _limit(
             "window",
             "all queue pairs",
-            lambda of, _: of.edited(
+            lambda of: of.edited(
                 lambda document: document["transport"].update(window=f"{2 * window}B")
             ),
             f"with a window of {format_size(2 * window)}",
@@ -498,14 +489,14 @@ def _limits(
         yield _limit(
             "congestion control",
             control.name,
-            lambda of, _: of.edited(_without_control),
+            lambda of: of.edited(_without_control),
             "with no congestion control",
         )
     if any(each.cause == "spurious timeout" for each in charged):
         yield _limit(
             "spurious timeout",
             "all queue pairs",
-            lambda of, _: of.edited(_patient),
+            lambda of: of.edited(_patient),
             "with a timeout eight times as long",
         )
 
@@ -564,7 +555,7 @@ def _other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
         yield _limit(
             "contention",
             f"job {others}",
-            lambda of, _, name=each.name: replace(of, alone=name),  # type: ignore[misc] # bound now
+            lambda of, name=each.name: replace(of, alone=name),  # type: ignore[misc] # bound now
             f"with job {each.name} alone",
             job=each.name,
         )

@@ -38,8 +38,6 @@ SEEDS = 8
 """Repetitions with other random numbers, where a run has any."""
 
 _WARN_S = 2.0
-_FEW_SAMPLES = 3
-"""Where none of so many samples saves anything, the others are not simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ def _cases(
 
 
 def _announce(cases: Sequence[Case], cost_s: float, say: Say) -> None:
-    expected_s = cost_s * sum(case.samples for case in cases)
+    expected_s = cost_s * len(cases)
     if expected_s > _WARN_S:
         say(
             f"testing {len(cases)} possible causes by simulation, about "
@@ -181,7 +179,7 @@ def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
 
 
 def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
-    def change(of: Variant, _: int) -> Variant:
+    def change(of: Variant) -> Variant:
         port = hypothesis.assumed.port
         return replace(
             of, assumed=tuple(each for each in of.assumed if each.port != port)
@@ -302,29 +300,15 @@ class _Timer:
         kept = {key: each for key, each in times_ns.items() if key[0] not in background}
         return kept or times_ns
 
-    def times_ns(self, removed: frozenset[int]) -> list[int] | None:
-        """Return the mean iteration of every sample, in ns; see ``Times``."""
-        whole_ns = mean_time(self._first)
+    def times_ns(self, removed: frozenset[int]) -> int | None:
+        """Return the mean iteration in ns; see ``Times``."""
         if not removed:
-            return [whole_ns]
-        samples = max(self._cases[index].samples for index in removed)
-        found: list[int] = []
-        for sample in range(samples):
-            time_ns = self._time_ns(removed, sample, measured=self._measured)
-            if time_ns is None:
-                return None
-            found.append(time_ns)
-            if (
-                len(found) == _FEW_SAMPLES
-                and min(found) > (1 - LEAST_SAVING) * whole_ns
-            ):
-                break
-        return found
+            return mean_time(self._first)
+        return self._time_ns(removed, measured=self._measured)
 
     def _time_ns(
         self,
         removed: frozenset[int],
-        sample: int,
         *,
         seed: int | None = None,
         measured: int | None = None,
@@ -332,7 +316,7 @@ class _Timer:
         variant = replace(self._base, seed=seed)
         try:
             for index in sorted(removed):
-                variant = self._cases[index].change(variant, sample)
+                variant = self._cases[index].change(variant)
             times_ns = rerun(variant, measured=measured).iterations_ns(self._job)
         except ChakramError:
             return None
@@ -359,9 +343,7 @@ class _Timer:
 
     def _exact(self, finding: Finding) -> Finding:
         removed = self._removed(finding)
-        if any(self._cases[index].samples > 1 for index in removed):
-            return finding
-        time_ns = self._time_ns(removed, 0)
+        time_ns = self._time_ns(removed)
         if time_ns is None:
             return finding
         share = 1 - time_ns / mean_time(self._whole)
@@ -396,8 +378,6 @@ class _Timer:
 
     def _with_interval(self, finding: Finding) -> Finding:
         removed = self._removed(finding)
-        if any(self._cases[index].samples > 1 for index in removed):
-            return finding
         before = self._of_seeds(frozenset())
         after = self._of_seeds(removed)
         samples = sorted(
@@ -421,7 +401,7 @@ class _Timer:
         if removed not in self._seeded:
             seed = self._base.experiment.seed
             self._seeded[removed] = [
-                self._time_ns(removed, 0, seed=seed + 1 + at) or 0
+                self._time_ns(removed, seed=seed + 1 + at) or 0
                 for at in range(SEEDS - 1)
             ]
         return self._seeded[removed]

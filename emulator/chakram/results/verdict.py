@@ -11,13 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
 
 LEAST_SAVING = 0.03
 """The share of the time that removing a cause must save to be reported."""
-
-_SAMPLES_OF_INTERVAL = 6
-"""From so many samples on, the interval leaves out the lowest and the highest."""
 
 _NO_EFFECT = 0.005
 
@@ -73,9 +69,9 @@ class Saving:
     """Share of the time of the iterations that is saved, negative if lost.
 
     Attributes:
-        share: Median of the samples.
-        low: Lower end of an interval for it, *share* if there is one sample.
-        high: Upper end.
+        share: Of this run.
+        low: The least with other random numbers; *share* if there are none.
+        high: The most.
     """
 
     share: float
@@ -130,11 +126,10 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
-Times = Callable[[frozenset[int]], Sequence[int] | None]
-"""Time of the run in ns without the suspects of these indexes, one for each sample.
+Times = Callable[[frozenset[int]], int | None]
+"""Time of the run in ns without the suspects of these indexes.
 
-None: the run without them could not be simulated.  One sample is paired with all
-samples of another run.
+None: the run without them does not end, or cannot be simulated.
 """
 
 
@@ -186,7 +181,7 @@ class _Search:
     def __init__(self, suspects: Sequence[Suspect], times_ns: Times) -> None:
         self._suspects = suspects
         self._measure = times_ns
-        self._known: dict[frozenset[int], Sequence[int] | None] = {}
+        self._known: dict[frozenset[int], int | None] = {}
         if not self._times(frozenset()):
             raise ValueError("the run itself has no time")
 
@@ -195,7 +190,7 @@ class _Search:
         """How many runs were timed."""
         return len(self._known)
 
-    def _times(self, removed: frozenset[int]) -> Sequence[int] | None:
+    def _times(self, removed: frozenset[int]) -> int | None:
         if removed not in self._known:
             self._known[removed] = self._measure(removed)
         return self._known[removed]
@@ -209,23 +204,13 @@ class _Search:
             removed: What is removed.
             already: What of that had been removed before.
         """
-        whole = self._times(frozenset()) or ()
+        whole = self._times(frozenset()) or 1
         before, after = self._times(already), self._times(removed)
-        if not before or not after:
-            # A run that does not end takes longer than any that does.
-            share = float(bool(after)) - float(bool(before))
-            return Saving(share=share, low=share, high=share)
-        count = max(len(before), len(after))
-
-        def at(times_ns: Sequence[int], sample: int) -> int:
-            return times_ns[sample if len(times_ns) > 1 else 0]
-
-        samples = sorted(
-            (at(before, each) - at(after, each)) / at(whole, each)
-            for each in range(count)
-        )
-        trimmed = samples[1:-1] if count >= _SAMPLES_OF_INTERVAL else samples
-        return Saving(share=median(samples), low=trimmed[0], high=trimmed[-1])
+        # A run that does not end takes longer than any that does.
+        share = float(bool(after)) - float(bool(before))
+        if before and after:
+            share = (before - after) / whole
+        return Saving(share=share, low=share, high=share)
 
     def faults(
         self, members: Sequence[int], removed: frozenset[int]
