@@ -155,7 +155,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
         ]
         found, removed = search.faults(members, removed)
         findings += found
-    findings.sort(key=lambda each: -_weight(each))
+    findings.sort(key=lambda each: -each.saving.share)
     limits = search.limits()
     named = {
         suspect
@@ -169,10 +169,6 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
         joint=search.saving(removed) if removed else None,
         simulations=search.simulations,
     )
-
-
-def _weight(finding: Finding) -> float:
-    return max(finding.saving.share, finding.after_previous.share)
 
 
 class _Search:

@@ -1,0 +1,119 @@
+"""``chakram why`` tests causes of simulations by simulating the run without them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chakram.cli import main
+
+HOSTS = ["h0", "h1", "h2", "h3"]
+
+
+def experiment(folder: Path, **sections: Any) -> Path:
+    """Write a ring of four hosts; the last one's link may have a rate of its own."""
+    own_rate = sections.pop("own_rate", "100Mbit")
+    links = [{"ends": [host, "s0"]} for host in HOSTS[:-1]]
+    links.append({"ends": ["h3", "s0"], "rate": own_rate})
+    document = {
+        "version": 1,
+        "name": "verified",
+        "jobs": [
+            {
+                "name": "ring",
+                "trace": {
+                    "synth": "collectives",
+                    "streams": [{"op": "all_reduce", "size": "400KB", "count": 2}],
+                    "ranks": 4,
+                },
+            }
+        ],
+        "collectives": {"all_reduce": "ring"},
+        "iterations": {"warmup": 1, "measured": 2},
+        "fabric": {
+            "kind": "namespaces",
+            "topology": {"graph": {"hosts": HOSTS, "switches": ["s0"], "links": links}},
+            "links": {"host": {"rate": "100Mbit"}},
+        },
+        "predict": ["bound"],
+        **sections,
+    }
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+def why(
+    folder: Path, capsys: pytest.CaptureFixture[str], *options: str, **sections: Any
+) -> dict[str, Any]:
+    path = experiment(folder, **sections)
+    assert main(["simulate", str(path), "--runs", str(folder / "runs")]) == 0
+    (run,) = (folder / "runs").iterdir()
+    capsys.readouterr()
+    assert main(["why", str(run), "--json", *options]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "chakram.why/2"
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_link_slower_than_its_peers_is_named_with_what_it_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = tmp_path / "slow"
+    clean = tmp_path / "clean"
+    slow.mkdir()
+    clean.mkdir()
+    found = why(slow, capsys, own_rate="40Mbit")
+    usual = why(clean, capsys)
+    first = found["first"]
+    assert (first["cause"], first["class"], first["place"]) == (
+        "slow link",
+        "fault",
+        "h3-s0",
+    )
+    assert "40 Mbit/s" in first["evidence"] or "40Mbit/s" in first["evidence"]
+    without = usual["mean_iteration_ns"] / found["mean_iteration_ns"]
+    assert first["saving"]["share"] == pytest.approx(1 - without, abs=1e-4)
+    assert usual["first"] is None
+    assert not [each for each in usual["causes"] if each["class"] == "fault"]
+
+
+def test_a_declared_fault_without_effect_is_excluded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = {"links": [{"kind": "degrade", "link": "h1-s0", "rate": "99Mbit"}]}
+    found = why(tmp_path, capsys, faults=faults)
+    assert found["first"] is None
+    assert {"cause": "slow link", "class": "fault", "place": "h1-s0"} in found[
+        "excluded"
+    ]
+
+
+def test_charges_alone_are_not_called_tested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = why(tmp_path, capsys, "--no-verify", own_rate="40Mbit")
+    assert found["verified"] is False
+    assert found["not_verified"] == "--no-verify"
+    assert found["causes"] == found["charged"]
+
+
+def test_a_changed_trace_is_reported_and_nothing_is_accused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = experiment(tmp_path, own_rate="40Mbit")
+    assert main(["simulate", str(path), "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["traces"]["ring"]["sha256"] = "0" * 64
+    (run / "run.json").write_text(json.dumps(manifest))
+    capsys.readouterr()
+    assert main(["why", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert "Not tested by simulation: job ring: its trace" in output
+    assert "has changed since the run" in output
