@@ -117,3 +117,23 @@ def test_a_changed_trace_is_reported_and_nothing_is_accused(
     output = capsys.readouterr().out
     assert "Not tested by simulation: job ring: its trace" in output
     assert "has changed since the run" in output
+
+
+def test_the_difference_of_two_runs_is_a_fault_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name for name in ("clean", "slow")]
+    for folder, rate in zip(folders, ("100Mbit", "40Mbit"), strict=True):
+        folder.mkdir()
+        path = experiment(folder, own_rate=rate)
+        assert main(["simulate", str(path), "--runs", str(folder / "runs")]) == 0
+    capsys.readouterr()
+    runs = [str(folder / "runs") for folder in folders]
+    assert main(["why", *runs, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (cause,) = document["causes"]
+    assert (cause["cause"], cause["place"]) == ("slow link", "h3-s0")
+    assert cause["time_ns"] == pytest.approx(document["difference_ns"], rel=1e-3)
+    assert abs(document["unexplained_ns"]) < 1e-3 * document["b_ns"]
+    assert main(["why", *reversed(runs)]) == 0
+    assert "slow link at h3-s0" in capsys.readouterr().out

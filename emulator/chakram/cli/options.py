@@ -161,6 +161,7 @@ DOCUMENTS = dict.fromkeys(
         "trace-synth",
         "trace-written",
         "validation",
+        "why-difference",
     ),
     1,
 ) | {"why": 2}

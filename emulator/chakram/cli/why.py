@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chakram.cli.options import Json, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from chakram.observe.run_results import RunResults
     from chakram.results.causes import Why
     from chakram.results.verdict import Finding, Verdict
 
@@ -24,6 +25,14 @@ _PLACES = 3
 
 def why(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    other: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="OTHER",
+            help="Explain what this run takes longer than RUN, by causes that RUN "
+            "does not have.",
+        ),
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option(
@@ -48,25 +57,57 @@ def why(
 ) -> None:
     """Explain where a run lost time: causes, links and ranks."""
     from chakram.observe.run_results import open_run
-    from chakram.observe.why import why_document, why_of
+    from chakram.observe.why import why_difference, why_document
 
-    results = open_run(run)
-    found = why_of(results, until=until, job=job)
-    verdict, reason = None, None
-    if no_verify:
-        reason = "--no-verify"
-    elif until is not None:
-        reason = "--until explains a part of the iteration"
-    else:
-        from chakram.controller.verification import verify
-
-        verified = verify(results, found, job=job, say=_say)
-        verdict, reason = verified.verdict, verified.reason
-    if as_json:
-        print_json("why", why_document(found, verdict, reason))
+    if other is not None:
+        sides = [
+            _explained(open_run(each), until, job, no_verify) for each in (run, other)
+        ]
+        document = why_difference(sides[0], sides[1])
+        if as_json:
+            print_json("why-difference", document)
+        else:
+            print("\n".join(_difference_lines(document)))
         return
-    dilation = results.manifest.dilation
-    print("\n".join(_lines(found, verdict, reason, dilation=dilation)))
+    results = open_run(run)
+    explained = _explained(results, until, job, no_verify)
+    if as_json:
+        print_json("why", why_document(*explained))
+        return
+    print("\n".join(_lines(*explained, dilation=results.manifest.dilation)))
+
+
+def _explained(
+    results: RunResults, until: str | None, job: str | None, no_verify: bool
+) -> tuple[Why, Verdict | None, str | None]:
+    from chakram.observe.why import why_of
+
+    found = why_of(results, until=until, job=job)
+    if no_verify:
+        return found, None, "--no-verify"
+    if until is not None:
+        return found, None, "--until explains a part of the iteration"
+    from chakram.controller.verification import verify
+
+    verified = verify(results, found, job=job, say=_say)
+    return found, verified.verdict, verified.reason
+
+
+def _difference_lines(document: Mapping[str, Any]) -> list[str]:
+    longer_ns, whole_ns = document["difference_ns"], document["a_ns"]
+    if not document["verified"]:
+        return [f"Not tested by simulation: {document['not_verified']}"]
+    lines = [
+        f"The iteration takes {longer_ns / 1e3:+.0f} us "
+        f"({longer_ns / max(1, whole_ns):+.1%}) of {whole_ns / 1e3:.0f} us"
+    ]
+    lines += [
+        f"  {each['time_ns'] / 1e3:+10.0f} us  {each['cause']} at {each['place']}"
+        + (f": {each['evidence']}" if each["evidence"] else "")
+        for each in document["causes"]
+    ]
+    lines.append(f"  {document['unexplained_ns'] / 1e3:+10.0f} us  by no fault")
+    return lines
 
 
 def _say(text: str) -> None:

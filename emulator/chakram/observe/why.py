@@ -405,6 +405,52 @@ def why_document(
     }
 
 
+Explained = tuple["Why", "Verdict | None", "str | None"]
+
+
+def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
+    """Return what a run takes longer than another, by faults that the other lacks.
+
+    Faults that the second lacks count negative.  Times are means of iterations; the
+    savings of faults need not add up to the difference, and the rest is unexplained.
+    """
+    means_ns = [
+        why.time_ns // why.iterations if why.iterations else 0
+        for why, _, _ in (first, second)
+    ]
+    found: list[dict[str, Any]] = []
+    for (why, verdict, _), other, sign in (
+        (second, first, 1),
+        (first, second, -1),
+    ):
+        theirs = {
+            (each.suspect.cause, each.suspect.place)
+            for each in (other[1].faults if other[1] else ())
+        }
+        for each in verdict.faults if verdict else ():
+            suspect = each.suspect
+            if (suspect.cause, suspect.place) not in theirs:
+                time_ns = _saving(each.saving, why)["time_ns"]
+                found.append(
+                    {
+                        "cause": suspect.cause,
+                        "place": suspect.place,
+                        "evidence": suspect.evidence,
+                        "time_ns": sign * time_ns,
+                    }
+                )
+    difference_ns = means_ns[1] - means_ns[0]
+    return {
+        "verified": first[1] is not None and second[1] is not None,
+        "not_verified": first[2] or second[2],
+        "a_ns": means_ns[0],
+        "b_ns": means_ns[1],
+        "difference_ns": difference_ns,
+        "causes": found,
+        "unexplained_ns": difference_ns - sum(each["time_ns"] for each in found),
+    }
+
+
 def charge_at(why: Why, suspect: Suspect) -> int:
     """Return the lost time on the critical path that is charged to a suspect, in ns.
 
