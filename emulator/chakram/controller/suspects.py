@@ -167,7 +167,9 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
     faults = variant.experiment.faults
     host_of = {port.number: port.host for port in run.plan.ports()}
     link_of = {
-        rank.program.rank: run.topology.host_link(host_of[rank.port]).name
+        (rank.program.job, rank.program.rank): run.topology.host_link(
+            host_of[rank.port]
+        ).name
         for rank in run.plan.ranks()
         if host_of[rank.port] in run.topology.hosts
     }
@@ -184,8 +186,14 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
         action = fault.action.name.lower()
         # The port that does it is that of the sender, or of the receiver.
         rank = fault.source if fault.at_send else fault.destination
-        if rank in link_of:
-            place = f"{link_of[rank]} {'up' if fault.at_send else 'down'}"
+        jobs = [fault.job] if fault.job else [job.name for job in variant.jobs]
+        links = [
+            link_of[job, rank]
+            for job in jobs
+            if rank is not None and (job, rank) in link_of
+        ]
+        if len(links) == 1:
+            place = f"{links[0]} {'up' if fault.at_send else 'down'}"
         else:
             place = "ports of all senders" if fault.at_send else "all ports"
 
