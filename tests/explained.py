@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -56,7 +55,7 @@ def simulated_run(
     result = simulate_plan(
         plan,
         topology,
-        rng=random.Random(seed),
+        seed=seed,
         switching=how,
         faults=faults,
         burst_packets=burst_packets,

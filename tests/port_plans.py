@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from chakram.plan.plan import PortPlan, QueuePairPlan
@@ -70,7 +69,6 @@ def pair_plan(
 def endpoints_of(plan: Plan) -> list[Endpoint]:
     """Return the endpoints of a plan of one agent, one a port."""
     (agent,) = plan.agents
-    rng = random.Random(1)
     return [
         Endpoint(
             port=port,
@@ -78,7 +76,6 @@ def endpoints_of(plan: Plan) -> list[Endpoint]:
             transport=agent.transport,
             settings=agent.settings,
             rank_numbers=agent.numbers(),
-            rng=rng,
         )
         for port in agent.ports
     ]

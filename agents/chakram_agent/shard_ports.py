@@ -6,7 +6,6 @@ import mmap
 import os
 import socket
 from collections.abc import Iterable
-from random import Random
 from typing import TYPE_CHECKING
 
 from chakram.replay.endpoint import Endpoint
@@ -67,10 +66,6 @@ def _open_line(
         transport=transport,
         settings=plan.settings,
         rank_numbers=plan.numbers(),
-        # Parts of one port must not drop the same packets.
-        rng=Random(
-            f"{plan.settings.seed} {port.number}" + (f" {part.index}" if part else "")
-        ),
         line=None if part is None else _shared_line(port, transport, part),
         has_arrivals=True,
     )

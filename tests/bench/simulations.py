@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import random
 import subprocess
 import sys
 import tempfile
@@ -286,7 +285,7 @@ def hops(name: str) -> float:
     result = job.simulate_plan(
         plan,
         topology,
-        rng=random.Random(1),
+        seed=1,
         switching=Switching(ecmp=DrawnPaths(seed=1), profile=Profile()),
         sample_bin_ns=100_000,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from chakram.collectives.algorithms import algorithm, algorithm_names
@@ -41,7 +39,7 @@ def test_a_simulated_algorithm_ends_with_its_bytes(
 ) -> None:
     plan, topology = world_plan([collective(op, SIZE, algorithm=name)], nranks=nranks)
     assert check_plan(plan) == []
-    result = simulate_plan(plan, topology, rng=random.Random(1), warmup=0, measured=1)
+    result = simulate_plan(plan, topology, seed=1, warmup=0, measured=1)
     how = algorithm(op, name)
     counted = [
         tuple(
@@ -79,7 +77,7 @@ def test_credits_cost_time_and_no_bytes(op: CollectiveOp, name: str) -> None:
             settings=RunSettings(warmup=0, measured=3, sync="free", credits=credits),
         )
         assert check_plan(plan) == []
-        result = simulate_plan(plan, topology, rng=random.Random(1))
+        result = simulate_plan(plan, topology, seed=1)
         return result.end_ns, sum(row.size_bytes for row in flow_rows(result.records))
 
     (free_ns, free_bytes), (one_ns, one_bytes) = run(0), run(1)

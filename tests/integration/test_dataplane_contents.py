@@ -76,7 +76,6 @@ def make_endpoint(
         transport=TRANSPORTS["write"],
         settings=RunSettings(),
         rank_numbers={},
-        rng=Random(1),
     )
     for verb, transport in TRANSPORTS.items():
         endpoint.add_queue_pair(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -117,7 +116,7 @@ def in_virtual_time(plan: Plan, seed: int) -> float:
     """Return the goodput of the same ranks, faults and timers in virtual time."""
     # Ports have the rate; between them lies what the loop takes, and nothing else.
     wires = single_switch(NRANKS, None, host_delay_ns=20_000)
-    simulated = simulate_plan(plan, wires, rng=random.Random(seed), burst_packets=1)
+    simulated = simulate_plan(plan, wires, seed=seed, burst_packets=1)
     least, most = goodput(simulated.records)
     assert least == most
     return least

@@ -122,7 +122,7 @@ def loaded_port(rates: list[int], path_mtus: list[int], port_bps: int) -> PortEn
 def test_a_thousand_queue_pairs_keep_their_rates_in_virtual_time(load: float) -> None:
     rate_bps = int(load * 10**9 / QUEUE_PAIRS)
     plan, topology = paced_plan(rate_bps, 10**9)
-    result = simulate_plan(plan, topology, rng=random.Random(1), burst_packets=1)
+    result = simulate_plan(plan, topology, seed=1, burst_packets=1)
     errors = errors_of(result.records, rate_bps)
     assert -0.001 < min(errors) <= max(errors) < 0.001
 

@@ -305,7 +305,7 @@ def test_we_go_back_as_its_own_kind_does(frames: list[Frame]) -> None:
         burst = requester.next_burst(0, 1)
         assert burst is not None
         assert burst.psn == header.psn
-        assert burst.is_retransmission
+        assert burst.resent_packets
         assert burst.ack_request == header.ack_request
 
 

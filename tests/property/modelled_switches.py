@@ -23,7 +23,8 @@ from chakram.switch.packets import (
     EGRESS,
     FATE,
     FLOW,
-    OWNER,
+    NUMBER,
+    POSITION,
     SIZE,
 )
 from chakram.switch.port import NEVER
@@ -94,14 +95,15 @@ class Wires:
             (FLOW, flow),
             (DESTINATION, destination),
             (ECN, ecn),
-            (OWNER, self.sent),
+            (POSITION, self.sent),
+            (NUMBER, self.sent),
         ):
             packets.put(slot, name, value)
         self.sent += 1
         port = self.model.host_port(source)
         outcome = self.model.send(port, slot, self.now_ns)
         if outcome != QUEUED:
-            self.drops.append((packets.get(slot, OWNER), outcome))
+            self.drops.append((packets.get(slot, POSITION), outcome))
             packets.give_back(slot)
         self.drive(port)
         return outcome
@@ -144,12 +146,12 @@ class Wires:
                         time_ns=self.now_ns,
                         host=peer - model.host_port(0),
                         flow=packets.get(slot, FLOW),
-                        number=packets.get(slot, OWNER),
+                        number=packets.get(slot, POSITION),
                         ecn=packets.get(slot, ECN),
                     )
                 )
             else:
-                self.drops.append((packets.get(slot, OWNER), outcome))
+                self.drops.append((packets.get(slot, POSITION), outcome))
             packets.give_back(slot)
         self.settle()
 
@@ -163,7 +165,7 @@ class Wires:
                 partial(self.obey, peer, signal.klass, signal.duration_ns),
             )
         for slot in model.take_dropped():
-            self.drops.append((model.packets.get(slot, OWNER), -1))
+            self.drops.append((model.packets.get(slot, POSITION), -1))
             model.packets.give_back(slot)
         for number in model.take_link_changes():
             line = self.lines.get(number, deque())
@@ -173,7 +175,7 @@ class Wires:
                     model.lose(slot)
                 else:
                     model.receive(model.port(number).peer, slot, self.now_ns)
-                self.drops.append((model.packets.get(slot, OWNER), -1))
+                self.drops.append((model.packets.get(slot, POSITION), -1))
                 model.packets.give_back(slot)
             self.drive(number)
 

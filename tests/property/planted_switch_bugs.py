@@ -115,17 +115,16 @@ def pauses_are_not_refreshed(
     self._send_signal(port, klass, port.quanta_ns, now_ns)
 
 
-def marks_see_the_packet_itself(self: Marker, queue_bytes: int) -> bool:
-    return _chooses(self, queue_bytes + 1000)
+def marks_see_the_packet_itself(self: Marker, queue_bytes: int, number: int) -> bool:
+    return _chooses(self, queue_bytes + 1000, number)
 
 
-def marks_are_half_as_many(self: Marker, queue_bytes: int) -> bool:
-    return _chooses(self, queue_bytes) and self._number % 2 == 0
+def marks_are_half_as_many(self: Marker, queue_bytes: int, number: int) -> bool:
+    return _chooses(self, queue_bytes, number) and number % 2 == 0
 
 
-def draws_repeat(self: Marker, queue_bytes: int) -> bool:
-    self._number = 5
-    return _chooses(self, queue_bytes)
+def draws_repeat(self: Marker, queue_bytes: int, number: int) -> bool:
+    return _chooses(self, queue_bytes, 5)
 
 
 def _do_nothing(*_: object) -> None:

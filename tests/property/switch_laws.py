@@ -285,7 +285,7 @@ def marks_follow_the_curve(
         stream=3,
     )
     queue_bytes = kmin + round(place * width)
-    marked = sum(marker.chooses(queue_bytes) for _ in range(packets))
+    marked = sum(marker.chooses(queue_bytes, number) for number in range(packets))
     due = 0.0
     if queue_bytes > kmin + width:
         due = 1.0
@@ -302,10 +302,10 @@ def averages_follow_the_queue() -> list[str]:
         kmin_bytes=0, kmax_bytes=1 << 30, probability=0.0, average_shift=3
     )
     marker = Marker(settings, seed=1, stream=1)
-    marker.chooses(8_000)
+    marker.chooses(8_000, 0)
     wrong = [] if marker.average_bytes == 1_000 else ["the first step is not an eighth"]
     for _ in range(200):
-        marker.chooses(8_000)
+        marker.chooses(8_000, 0)
     if abs(marker.average_bytes - 8_000) > 8:
         wrong.append(f"the average ends at {marker.average_bytes}")
     return wrong

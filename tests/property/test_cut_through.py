@@ -177,7 +177,7 @@ def test_no_bound_is_beaten_by_links_that_fail(data: st.DataObject) -> None:
     result = simulate_plan(
         plan,
         topology,
-        rng=random.Random(1),
+        seed=1,
         switching=Switching(ecmp=DrawnPaths(seed=1), profile=profile),
         faults=faults,
     )

@@ -5,7 +5,6 @@ Compared is what a reader sees, times divided by the dilation.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
@@ -97,7 +96,7 @@ def told(name: str, dilation: int, seed: int = 1) -> Told:
     assert topology is not None
     # Buckets and lateness of a lab are this machine's own, and not stretched, either.
     topology = replace(topology, is_shaped=False)
-    result = simulate_plan(plan, topology, rng=random.Random(seed))
+    result = simulate_plan(plan, topology, seed=seed)
     flows = flow_rows(result.records)
     least = bounds(plan, topology).times_ns
     return Told(

@@ -163,5 +163,5 @@ def test_the_simulator_ends_under_every_policy(
 ) -> None:
     plan = planned(found, policy=policy, order=order)
     nranks = len(plan.ranks())
-    result = simulate_plan(plan, single_switch(nranks, 10**9), rng=random.Random(1))
+    result = simulate_plan(plan, single_switch(nranks, 10**9), seed=1)
     assert len(iteration_rows(result.records)) == 2 * nranks

@@ -105,7 +105,7 @@ def test_any_job_ends_over_queue_pairs(
         settings=chosen,
         transport=TransportPlan(verb=verb, path_mtu=1024),
     )
-    result = simulate_plan(plan, topology, rng=random.Random(1))
+    result = simulate_plan(plan, topology, seed=1)
     assert_laws(plan, result.records)
     assert all(flow.generator_wait_ns == 0 for flow in flow_rows(result.records))
 
@@ -118,7 +118,7 @@ def test_two_jobs_on_the_same_ports_do_not_mix(
     nhosts = max(len(first), len(second))
     topology = single_switch(nhosts, 10**9)
     plan = make_plan([*first, *second], topology, first_ports={"first": 0, "second": 0})
-    result = simulate_plan(plan, topology, rng=random.Random(1))
+    result = simulate_plan(plan, topology, seed=1)
     assert_laws(plan, result.records)
 
 
@@ -138,7 +138,7 @@ def test_every_byte_arrives_once_when_packets_are_lost(
             path_mtu=1024, retransmit_timeout_ns=5_000_000, retry_limit=20
         ),
     )
-    result = simulate_plan(plan, topology, rng=random.Random(seed))
+    result = simulate_plan(plan, topology, seed=seed)
     assert_laws(plan, result.records)
 
 
@@ -153,8 +153,8 @@ def test_the_same_seed_gives_the_same_records(
         topology,
         settings=RunSettings(warmup=0, measured=2, drop_ratio=0.02, seed=seed),
     )
-    one = simulate_plan(plan, topology, rng=random.Random(seed))
-    other = simulate_plan(plan, topology, rng=random.Random(seed))
+    one = simulate_plan(plan, topology, seed=seed)
+    other = simulate_plan(plan, topology, seed=seed)
     assert one == other
 
 
@@ -190,5 +190,5 @@ def test_the_laws_hold_over_any_number_of_queue_pairs(
         layout=QueuePairLayout(count=count),
     )
     assert check_plan(plan) == []
-    result = simulate_plan(plan, topology, rng=random.Random(seed))
+    result = simulate_plan(plan, topology, seed=seed)
     assert_laws(plan, result.records)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -357,7 +356,7 @@ def simulate(
     result = simulate_plan(
         plan,
         topology,
-        rng=random.Random(seed),
+        seed=seed,
         warmup=0,
         measured=1,
         switching=switching,
@@ -405,7 +404,7 @@ def simulate_run(
         lambda happening: simulate_plan(
             plan,
             topology,
-            rng=random.Random(seed),
+            seed=seed,
             switching=switching,
             faults=happening,
         ),

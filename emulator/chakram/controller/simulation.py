@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             lambda happening: simulate_plan(
                 plan,
                 topology,
-                rng=random.Random(experiment.seed),
+                seed=experiment.seed,
                 switching=switching,
                 faults=happening,
                 sample_bin_ns=experiment.records.sample_bin_ns,

@@ -5,6 +5,7 @@ cimport cython
 from chakram.fabric.frames cimport Frames
 from chakram.predict.simulator.events cimport Events
 from chakram.predict.simulator.wires cimport Wires
+from chakram.switch.draws cimport Attempts
 from chakram.switch.packets cimport Packets
 from chakram.switch.port cimport Port
 
@@ -16,7 +17,8 @@ cdef int _DESTINATION
 cdef int _DSCP
 cdef int _ECN
 cdef int _FLOW
-cdef int _OWNER
+cdef int _NUMBER
+cdef int _POSITION
 cdef int _SIZE
 cdef int _SLOT_FIELDS
 cdef int _KIND_BITS
@@ -26,6 +28,8 @@ cdef int _ETHERNET_BYTES
 cdef int _LEAST_BYTES
 cdef int _LEAST_IPV6_BYTES
 cdef int _UDP_BYTES
+cdef int _BTH_BYTES
+cdef int _OPCODE_ACKNOWLEDGE
 cdef int _ETHERTYPE_IPV4
 cdef int _ETHERTYPE_IPV6
 cdef int _ETHERTYPE_PAUSE
@@ -42,6 +46,7 @@ cdef class LiveSwitch(Wires):
     cdef int[::1] _number_of
     cdef list _entries
     cdef dict _flow_of
+    cdef dict _attempts
     cdef long long _spare
     cdef long long[::1] _leaving
     cdef int _leaving_count
@@ -61,9 +66,11 @@ cdef class LiveSwitch(Wires):
         ports="unsigned long long", udp="Py_ssize_t", mac="unsigned long long",
         place="Py_ssize_t", source="unsigned long long",
         destination="unsigned long long", key="unsigned long long", flow="long long",
-        packets=Packets, mark=int, port=int,
+        packets=Packets, mark=int, port=int, psn=int, bth="Py_ssize_t",
     )
     cdef _take_in(self)
+    @cython.locals(attempts=Attempts)
+    cdef Attempts _attempts_of(self, unsigned long long key)
     cdef long long _add_flow(self, object key, long long slot) except -1
     @cython.locals(packets=Packets, place="Py_ssize_t", late_ns="long long")
     cdef _deliver(self, Py_ssize_t number, long long slot)

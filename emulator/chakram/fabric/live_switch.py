@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from chakram.fabric.frames import BATCH
 from chakram.predict.simulator.events import NO_EVENT
 from chakram.predict.simulator.wires import KIND_BITS, Wires
+from chakram.switch.draws import Attempts
 from chakram.switch.ecmp import Flow
 from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.outcomes import QUEUED
@@ -37,7 +38,8 @@ from chakram.switch.packets import (
     FIELDS,
     FLOW,
     NOT_ECT,
-    OWNER,
+    NUMBER,
+    POSITION,
     SIZE,
 )
 from chakram.switch.pause_frames import (
@@ -61,7 +63,7 @@ __all__ = ["LiveSwitch"]
 _QUEUED = QUEUED
 _CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
 _DESTINATION, _DSCP, _ECN, _FLOW = DESTINATION, DSCP, ECN, FLOW
-_OWNER, _SIZE = OWNER, SIZE
+_NUMBER, _POSITION, _SIZE = NUMBER, POSITION, SIZE
 _SLOT_FIELDS = FIELDS
 _KIND_BITS = KIND_BITS
 _NO_EVENT = NO_EVENT
@@ -74,6 +76,8 @@ _ETHERNET_BYTES = 14
 _LEAST_BYTES = _ETHERNET_BYTES + 20
 _LEAST_IPV6_BYTES = _ETHERNET_BYTES + 40
 _UDP_BYTES = 8
+_BTH_BYTES = 12
+_OPCODE_ACKNOWLEDGE = 0x11
 _ETHERTYPE_IPV4, _ETHERTYPE_IPV6 = 0x0800, 0x86DD
 _ETHERTYPE_PAUSE = ETHERTYPE_PAUSE
 _UDP = 17
@@ -99,6 +103,7 @@ class LiveSwitch(Wires):
     """
 
     __slots__ = (
+        "_attempts",
         "_ecmp",
         "_entries",
         "_flow_of",
@@ -145,6 +150,8 @@ class LiveSwitch(Wires):
             self._ports[self._ports[port].peer].node for port in host_ports
         ]
         self._flow_of: dict[int, int] = {}
+        # By flow, queue pair and whether they are acknowledgements.
+        self._attempts: dict[int, Attempts] = {}
         self._spare = self._packets.take()
         # Slots of what leaves with the next flush.
         self._leaving = array("q", [0] * _BATCH)
@@ -256,7 +263,18 @@ class LiveSwitch(Wires):
         packets.cells[slot + _FLOW] = flow
         packets.cells[slot + _DESTINATION] = self._host_nodes[destination]
         mark = traffic_class & 3
-        packets.cells[slot + _OWNER] = mark
+        packets.cells[slot + _POSITION] = mark
+        psn = 0
+        if protocol == _UDP and transport + _UDP_BYTES + _BTH_BYTES <= length:
+            bth = at + transport + _UDP_BYTES
+            key = (flow << 24) + (
+                memory[bth + 5] << 16 | memory[bth + 6] << 8 | memory[bth + 7]
+            )
+            key = key << 1 | (memory[bth] == _OPCODE_ACKNOWLEDGE)
+            psn = memory[bth + 9] << 16 | memory[bth + 10] << 8 | memory[bth + 11]
+        else:
+            key = flow << 25
+        packets.cells[slot + _NUMBER] = self._attempts_of(key).number(psn)
         if mark == 0:
             packets.cells[slot + _ECN] = _NOT_ECT
         elif mark == 3:
@@ -269,6 +287,15 @@ class LiveSwitch(Wires):
             self._kick(port)
         else:
             self._forget(slot)
+
+    def _attempts_of(self, key: int) -> Attempts:
+        """Return what numbers the packets of a queue pair of a flow."""
+        attempts = self._attempts.get(key)
+        if attempts is None:
+            if len(self._attempts) >= _MANY_FLOWS:
+                self._attempts.clear()
+            attempts = self._attempts[key] = Attempts(key)
+        return attempts
 
     def _add_flow(self, key: int, slot: int) -> int:
         """Return the number of a flow, whose first packet is that of a slot."""
@@ -300,7 +327,7 @@ class LiveSwitch(Wires):
         """Let a packet that has reached its host leave to it."""
         packets = self._packets
         place = slot // _SLOT_FIELDS
-        if packets.cells[slot + _ECN] == _CE and packets.cells[slot + _OWNER] != 3:
+        if packets.cells[slot + _ECN] == _CE and packets.cells[slot + _POSITION] != 3:
             self._mark(place)
         self._frames.send(place, packets.cells[slot + _SIZE], self._number_of[number])
         self._leaving[self._leaving_count] = slot

@@ -17,10 +17,9 @@ from chakram.roce.notification import CnpLimiter
 from chakram.roce.pacing import Line
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
+from chakram.switch.draws import draw
 
 if TYPE_CHECKING:
-    from random import Random
-
     from chakram.plan.plan import (
         PortPlan,
         QueuePairPlan,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _SHORTEST_BURST_NS = 15_000
+_SEEDS = (1 << 64) - 1
 _OF_PORT = notification_scope("port")
 
 
@@ -99,7 +99,6 @@ def make_engine(
     transport: TransportPlan,
     settings: RunSettings,
     verifier: PacketVerifier | None,
-    rng: Random,
     line: SharedLine | None = None,
 ) -> PortEngine:
     """Return the engine of a port, with faults where some are asked for."""
@@ -119,10 +118,20 @@ def make_engine(
             rules[fault.at_send].append(FaultRule(fault, qpns, index=place))
     make: Callable[..., PortEngine] = PortEngine
     if any(rules.values()):
+        seed = draw(settings.seed & _SEEDS, 0, port.number)
+        pairs = [pair for rank in ranks for pair in rank.queue_pairs]
         make = partial(
             FaultyPort,
-            at_receive=PacketFaults(rules[False], rng),
-            at_send=PacketFaults(rules[True], rng),
+            at_receive=PacketFaults(
+                rules[False],
+                seed,
+                {each.qpn: (each.receive_psn, each.send_psn) for each in pairs},
+            ),
+            at_send=PacketFaults(
+                rules[True],
+                seed,
+                {each.qpn: (each.send_psn, each.receive_psn) for each in pairs},
+            ),
         )
     return make(
         rate_bps=port.rate_bps,

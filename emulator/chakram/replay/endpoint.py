@@ -44,7 +44,6 @@ from chakram.roce.verify import PacketVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from random import Random
 
     from chakram.plan.plan import (
         PortPlan,
@@ -74,7 +73,6 @@ class Endpoint:
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
         rank_numbers: Number in the plan of every (job, rank) of the plan.
-        rng: For random faults; seeded by the shell, so that a run can be repeated.
         line: Of the port, where other processes send through it, too.
         has_arrivals: Whether records tell when messages were complete at their
             receiver; in virtual time flows say so.
@@ -133,7 +131,6 @@ class Endpoint:
         transport: TransportPlan,
         settings: RunSettings,
         rank_numbers: Mapping[tuple[str, int], int],
-        rng: Random,
         line: SharedLine | None = None,
         has_arrivals: bool = False,
     ) -> None:
@@ -187,7 +184,7 @@ class Endpoint:
                 else None
             )
             self.engine = make_engine(
-                port, ranks, transport, settings, self._verifier, rng, line
+                port, ranks, transport, settings, self._verifier, line
             )
             for rank in ranks:
                 replay = Replay(

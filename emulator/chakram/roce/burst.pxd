@@ -31,7 +31,8 @@ cdef class Burst:
     cdef public bint ack_request
     cdef public bint is_marked
     cdef public int flipped_bit
-    cdef public bint is_retransmission
+    cdef public long long resent_packets
+    cdef public long long attempt
     cdef public int syndrome
     cdef public long long msn
     cdef public bytes contents
@@ -45,6 +46,7 @@ cdef class Burst:
     cpdef long long packet_payload_bytes(self, int position) except? -1
     @cython.locals(index="long long", length="long long")
     cpdef long long packet_wire_bytes(self, int position) except? -1
+    cpdef long long psn_at(self, int position) except? -1
     cpdef long long packet_message_id(self, int position) except? -2
-    @cython.locals(part=Burst, position="int")
+    @cython.locals(part=Burst, position="int", again="long long")
     cpdef Burst part(self, int first, int count)

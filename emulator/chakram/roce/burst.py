@@ -61,14 +61,16 @@ class Burst:
         is_marked: Whether the packets leave marked "congestion experienced": a fault.
         flipped_bit: Which bit of the packet, from the BTH on, is flipped once its ICRC
             is made: a fault; -1: none. One packet only.
-        is_retransmission: Whether any of the packets has been sent before.
+        resent_packets: How many of the packets, from the first on, were sent before.
+        attempt: What tells sends of the same packets apart: 0 the first time, then
+            another number each time; of an answer, which one it is since data came.
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Messages completed, 24 bits; ACK and NAK only.
         contents: Payload of the whole message; None: a pattern. Bytes of these are made
             by `chakram.roce.contents`.
         remote_address: Where a WRITE goes; RETH only.
         remote_key: Key for it; RETH only.
-        sequence: For the sending queue pair alone.
+        sequence: Of the first packet, as the sending queue pair counts; data only.
         parts: Of the message that it is of, where its time goes: for who delivers
             bursts as they are; None: it is of several.
         parts_of: Of a burst of several messages the same of each.
@@ -76,13 +78,13 @@ class Burst:
 
     __slots__ = (
         "ack_request",
+        "attempt",
         "contents",
         "count",
         "destination",
         "destination_qpn",
         "flipped_bit",
         "is_marked",
-        "is_retransmission",
         "kind",
         "message_bytes",
         "message_id",
@@ -98,6 +100,7 @@ class Burst:
         "psn",
         "remote_address",
         "remote_key",
+        "resent_packets",
         "sequence",
         "source_port",
         "source_qpn",
@@ -127,7 +130,8 @@ class Burst:
         self.ack_request = False
         self.is_marked = False
         self.flipped_bit = -1
-        self.is_retransmission = False
+        self.resent_packets = 0
+        self.attempt = 0
         self.syndrome = 0
         self.msn = 0
         self.contents: bytes | None = None
@@ -162,6 +166,10 @@ class Burst:
         if index == self.message_packets - 1 and self.message_id >= 0:
             length += 4
         return length
+
+    def psn_at(self, position: int) -> int:
+        """Return the PSN of packet *position*; that of an answer is the only one."""
+        return (self.psn + position) & 0xFFFFFF
 
     def packet_message_id(self, position: int) -> int:
         """Return the immediate data, or `NO_IMMEDIATE`, of the message of a packet."""
@@ -203,7 +211,9 @@ class Burst:
         part.remote_key = self.remote_key
         part.is_marked = self.is_marked
         part.flipped_bit = self.flipped_bit
-        part.is_retransmission = self.is_retransmission
+        again = self.resent_packets - first
+        part.resent_packets = again if again > 0 else 0
+        part.attempt = self.attempt
         part.sequence = self.sequence + first
         if self.kind != _DATA:
             part.wire_bytes = self.wire_bytes

@@ -1,9 +1,11 @@
-"""Which packets a fault hits: counting, and chance from a seeded generator."""
+"""Which packets a fault hits: by counting, or by draws that know the packet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.plan.faults import (
     ACK,
@@ -21,15 +23,19 @@ from chakram.roce.constants import ICRC_BYTES, BurstKind
 from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.headers import BTH_BYTES
 from chakram.roce.opcodes import Opcode
+from chakram.switch.draws import Attempts, draw, share_of_draws
 
 if TYPE_CHECKING:
-    from random import Random
-
     from chakram.roce.burst import Burst
 
 
 _OF_DATA = (FIRST, MIDDLE, LAST, LAST, ONLY, ONLY)
 """By position of an opcode behind the FIRST of its verb."""
+
+_KINDS = (ACK, NAK, CNP, OTHER, FIRST | MIDDLE | LAST | ONLY)
+"""Packets whose PSNs are counted apart."""
+
+_MOST_FLOWS = 1 << 20
 
 _OF_KIND = {BurstKind.ACK: ACK, BurstKind.NAK: NAK, BurstKind.CNP: CNP}
 
@@ -44,9 +50,21 @@ class FaultRule:
 
     Attributes:
         disturbed: Packets to which it happened; what hits them counts it.
+        stream: Of its draws.  Equal faults of one port have different ones; a fault
+            has the same one whatever other faults there are, and however often it
+            happens.
     """
 
-    __slots__ = ("_seen", "classes", "disturbed", "fault", "index", "qpns")
+    __slots__ = (
+        "_seen",
+        "_share",
+        "classes",
+        "disturbed",
+        "fault",
+        "index",
+        "qpns",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -60,13 +78,20 @@ class FaultRule:
         self.index = index
         self.disturbed = 0
         self.classes = PACKET_CLASSES[fault.packets]
+        self.stream = 0
         self._seen = 0
+        self._share = share_of_draws(fault.probability)
 
-    def hits(self, rng: Random) -> bool:
-        """Count a packet that fits; tell whether it is one to be hit."""
+    def hits(self, seed: int, number: int) -> bool:
+        """Count a packet that fits; tell whether it is one to be hit.
+
+        Args:
+            seed: Of all draws.
+            number: Of the packet, see ``packet_number``.
+        """
         fault = self.fault
         if fault.nth == 0:
-            return rng.random() < fault.probability
+            return draw(seed, self.stream, number) < self._share
         self._seen += 1
         behind = self._seen - fault.nth
         if behind >= 0 and fault.every:
@@ -74,17 +99,50 @@ class FaultRule:
         return 0 <= behind < fault.count
 
 
+class Hit(NamedTuple):
+    """A rule that hits a packet.
+
+    Attributes:
+        rule: The rule.
+        number: Of the packet, see ``packet_number``.
+    """
+
+    rule: FaultRule
+    number: int
+
+
 class PacketFaults:
     """The rules of one port for one direction.
 
     Of several rules that hit one packet the first one counts; all of them have seen it.
+
+    Args:
+        rules: The rules.
+        seed: Of their draws.
+        first_psns: By queue pair the first PSN of data and that of answers, which runs
+            draw: chance counts from there.
     """
 
-    __slots__ = ("_rng", "_rules")
+    __slots__ = ("_attempts", "_first_psns", "_rules", "_seed")
 
-    def __init__(self, rules: Sequence[FaultRule], rng: Random) -> None:
+    def __init__(
+        self,
+        rules: Sequence[FaultRule],
+        seed: int,
+        first_psns: Mapping[int, tuple[int, int]] | None = None,
+    ) -> None:
         self._rules = tuple(rules)
-        self._rng = rng
+        self._seed = seed
+        self._first_psns = first_psns or {}
+        # By queue pair and kind of packet.
+        self._attempts: dict[tuple[int, int], Attempts] = {}
+        alike: dict[str, int] = {}
+        for rule in rules:
+            fault = rule.fault
+            kind = repr(fault if fault.nth else replace(fault, probability=1.0))
+            alike[kind] = alike.get(kind, 0) + 1
+            digest = sha256(f"{kind} {alike[kind]}".encode()).digest()
+            rule.stream = int.from_bytes(digest[:8], "big")
 
     def __bool__(self) -> bool:
         return bool(self._rules)
@@ -95,22 +153,46 @@ class PacketFaults:
             rule.index: rule.disturbed for rule in self._rules if rule.index is not None
         }
 
-    def draw(self, bits: range) -> int:
-        """Return one of *bits*, of which there is at least one."""
-        return self._rng.choice(bits)
+    def draw(self, bits: range, hit: Hit) -> int:
+        """Return one of *bits*, of which there is at least one, for a packet."""
+        return bits[draw(self._seed, hit.rule.stream ^ 1, hit.number) * len(bits) >> 32]
 
-    def judge(self, qpn: int, packet_class: int) -> FaultRule | None:
-        """Return the rule that hits the next packet of queue pair *qpn*; None: none."""
+    def judge(
+        self, qpn: int, packet_class: int, psn: int = 0, source_port: int = 0
+    ) -> Hit | None:
+        """Return the rule that hits the next packet of queue pair *qpn*; None: none.
+
+        Args:
+            qpn: Of the queue pair of this port.
+            packet_class: Of the packet.
+            psn: Of the packet.
+            source_port: The UDP source port of its flow.  Draws depend on it, for queue
+                pairs have other numbers where an agent has other processes.
+        """
         hit = None
+        if self._rules and qpn >= 0:
+            number = self._number(qpn, packet_class, psn, source_port)
         for rule in self._rules:
             if (
                 packet_class & rule.classes
                 and (rule.qpns is None or qpn in rule.qpns)
-                and rule.hits(self._rng)
+                and rule.hits(self._seed, number)
                 and hit is None
             ):
-                hit = rule
+                hit = Hit(rule, number)
         return hit
+
+    def _number(self, qpn: int, packet_class: int, psn: int, source_port: int) -> int:
+        """Return the number by which draws know the next packet of a queue pair."""
+        kind = next(at for at, each in enumerate(_KINDS) if packet_class & each)
+        attempts = self._attempts.get((qpn, kind))
+        if attempts is None:
+            if len(self._attempts) >= _MOST_FLOWS:
+                self._attempts.clear()  # numbers that no peer of the run has
+            attempts = Attempts(source_port * len(_KINDS) + kind)
+            self._attempts[qpn, kind] = attempts
+        first_psn = self._first_psns.get(qpn, (0, 0))[_KINDS[kind] in (ACK, NAK)]
+        return attempts.number((psn - first_psn) & 0xFFFFFF)
 
 
 def bits_of_datagram(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chakram.plan.faults import FaultAction
 from chakram.results.statistics import FAULT_COUNTERS, PortStatistics, sampled_of
 from chakram.roce.faults import (
+    Hit,
     PacketFaults,
     bits_of_burst,
     bits_of_datagram,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from chakram.roce.verify import PacketVerifier
 
 
-_NOBODY = (-1, 0)
-"""Queue pair and class of a packet that is none of the peer's: both match nothing."""
+_NOBODY = (-1, 0, 0, 0)
+"""Queue pair, class, PSN and source port of a packet that no rule is about."""
 
 
 def flip_bit(data: bytearray, bit: int) -> None:
@@ -48,17 +49,18 @@ class _Packets(NamedTuple):
     """Packets that arrive or leave together, by their places from 0.
 
     Attributes:
-        describe: Gives queue pair and class of a packet.
+        describe: Gives queue pair, class, PSN and source port of a packet.
         forward: Lets packets from one on to before another pass.
         hold: Keeps a packet; what it gives lets that one go.
-        corrupt: Lets a packet pass with a bit of a part of it flipped.
+        corrupt: Lets a packet pass with a bit of the part of it flipped that a rule is
+            about.
         refuse: Answers that the receiver is not ready; tells whether it could.
     """
 
-    describe: Callable[[int], tuple[int, int]]
+    describe: Callable[[int], tuple[int, int, int, int]]
     forward: Callable[..., None]
     hold: Callable[[int], Callable[[int], None]]
-    corrupt: Callable[[int, str], None]
+    corrupt: Callable[[int, Hit], None]
     refuse: Callable[[int], bool]
 
 
@@ -159,13 +161,14 @@ class FaultyPort(PortEngine):
         size = segment_size if 0 < segment_size < length else length
         view = memoryview(buffer)
 
-        def describe(position: int) -> tuple[int, int]:
+        def describe(position: int) -> tuple[int, int, int, int]:
             at = position * size
             rest = min(size, length - at)
             qpn = int.from_bytes(view[at + 5 : at + 8], "big") if rest > 8 else -1
             if self.is_foreign(qpn, source_high, source_low):
                 return _NOBODY  # no rule sees it, and it overtakes nothing
-            return qpn, class_of_datagram(view, at, rest)
+            psn = int.from_bytes(view[at + 9 : at + 12], "big")
+            return qpn, class_of_datagram(view, at, rest), psn, source_port
 
         def forward(first: int, end: int, is_marked: bool = False) -> None:
             part = view[first * size : min(end * size, length)]
@@ -175,11 +178,11 @@ class FaultyPort(PortEngine):
             kept = bytes(view[position * size : min((position + 1) * size, length)])
             return lambda later_ns: take(kept, len(kept), 0, later_ns, ce)
 
-        def corrupt(position: int, part: str) -> None:
+        def corrupt(position: int, hit: Hit) -> None:
             at = position * size
             damaged = bytearray(view[at : min(at + size, length)])
-            bits = bits_of_datagram(damaged, 0, len(damaged), part)
-            flip_bit(damaged, self._at_receive.draw(bits))
+            bits = bits_of_datagram(damaged, 0, len(damaged), hit.rule.fault.part)
+            flip_bit(damaged, self._at_receive.draw(bits, hit))
             take(damaged, len(damaged), 0, now_ns, ce)
 
         def refuse(position: int) -> bool:
@@ -208,8 +211,10 @@ class FaultyPort(PortEngine):
             take(burst, now_ns, first, packets, ce)
             return
 
-        def describe(position: int) -> tuple[int, int]:
-            return burst.destination_qpn, class_of_burst(burst, first + position)
+        def describe(position: int) -> tuple[int, int, int, int]:
+            at = first + position
+            kind = class_of_burst(burst, at)
+            return burst.destination_qpn, kind, burst.psn_at(at), burst.source_port
 
         def forward(start: int, end: int, is_marked: bool = False) -> None:
             # Which ones are marked is not known: it may as well be the first ones.
@@ -220,15 +225,15 @@ class FaultyPort(PortEngine):
             at, marked = first + position, int(position < ce)
             return lambda later_ns: take(burst, later_ns, at, 1, marked)
 
-        def corrupt(position: int, part: str) -> None:
+        def corrupt(position: int, hit: Hit) -> None:
             at = first + position
             damaged = burst.part(at, 1)
-            bits = bits_of_burst(burst, at, part)
-            damaged.flipped_bit = self._at_receive.draw(bits)
+            bits = bits_of_burst(burst, at, hit.rule.fault.part)
+            damaged.flipped_bit = self._at_receive.draw(bits, hit)
             take(damaged, now_ns, 0, 1, int(position < ce))
 
         def refuse(position: int) -> bool:
-            psn = (burst.psn + first + position) & 0xFFFFFF
+            psn = burst.psn_at(first + position)
             marked = int(burst.is_marked or position < ce)
             qpn = burst.destination_qpn
             return self.be_not_ready(qpn, psn, now_ns, marked)
@@ -268,8 +273,9 @@ class FaultyPort(PortEngine):
     def _send(self, burst: Burst, now_ns: int) -> None:
         """Have the rules see a burst that has left its queue pair."""
 
-        def describe(position: int) -> tuple[int, int]:
-            return burst.source_qpn, class_of_burst(burst, position)
+        def describe(position: int) -> tuple[int, int, int, int]:
+            kind = class_of_burst(burst, position)
+            return burst.source_qpn, kind, burst.psn_at(position), burst.source_port
 
         def forward(first: int, end: int, is_marked: bool = False) -> None:
             part = burst.part(first, end - first)
@@ -279,10 +285,10 @@ class FaultyPort(PortEngine):
         def hold(position: int) -> Callable[[int], None]:
             return lambda _: self._outbox.append(burst.part(position, 1))
 
-        def corrupt(position: int, part: str) -> None:
+        def corrupt(position: int, hit: Hit) -> None:
             damaged = burst.part(position, 1)
-            bits = bits_of_burst(burst, position, part)
-            damaged.flipped_bit = self._at_send.draw(bits)
+            bits = bits_of_burst(burst, position, hit.rule.fault.part)
+            damaged.flipped_bit = self._at_send.draw(bits, hit)
             self._outbox.append(damaged)
 
         def refuse(position: int) -> bool:
@@ -349,7 +355,8 @@ class FaultyPort(PortEngine):
                 forward(start, position)
                 start = position
             if verdict is None or (
-                verdict.fault.action is FaultAction.NOT_READY and not refuse(position)
+                verdict.rule.fault.action is FaultAction.NOT_READY
+                and not refuse(position)
             ):
                 gone = self._overtake((is_sent, qpn)) if self._overtaken else ()
                 if gone:
@@ -359,14 +366,15 @@ class FaultyPort(PortEngine):
                     held.let_go(now_ns)
                 continue
             start = position + 1
-            action = verdict.fault.action
+            fault = verdict.rule.fault
+            action = fault.action
             self._injected[action] += 1
-            verdict.disturbed += 1
+            verdict.rule.disturbed += 1
             if action is FaultAction.MARK:
                 forward(position, position + 1, True)
                 continue
             if action is FaultAction.CORRUPT:
-                corrupt(position, verdict.fault.part)
+                corrupt(position, verdict)
                 continue
             if action is FaultAction.DUPLICATE:
                 forward(position, position + 1)
@@ -374,8 +382,8 @@ class FaultyPort(PortEngine):
                 self._kept -= not is_sent
                 continue
             if action in (FaultAction.DELAY, FaultAction.REORDER):
-                held = _Held(hold(position), verdict.fault.behind)
-                due_ns = now_ns + verdict.fault.delay_ns
+                held = _Held(hold(position), fault.behind)
+                due_ns = now_ns + fault.delay_ns
                 heappush(self._held, (due_ns, next(self._number), held))
                 if action is FaultAction.REORDER:
                     self._overtaken.setdefault((is_sent, qpn), []).append(held)

@@ -66,6 +66,8 @@ cdef class Requester:
     cdef Histogram _round_trips
     cdef long long _hole_end
     cdef long long _asked_sequence
+    cdef long long _went_back_to
+    cdef long long _attempt
     cdef readonly long long packets_sent
     cdef readonly long long bytes_sent
     cdef readonly long long wire_bytes_sent

@@ -76,6 +76,7 @@ class Requester:
         "_ack_interval_packets",
         "_ack_sequence",
         "_asked_sequence",
+        "_attempt",
         "_congestion_control",
         "_events",
         "_first_psn",
@@ -109,6 +110,7 @@ class Requester:
         "_unacknowledged_byte",
         "_until_ns",
         "_verb",
+        "_went_back_to",
         "_window_bytes",
         "_window_ns",
         "acks_invalid",
@@ -170,6 +172,9 @@ class Requester:
         self._next = 0
         self._next_byte = 0
         self._highest = 0
+        # Where it went back to last, and how often.
+        self._went_back_to = -1
+        self._attempt = 0
         # While a hole is filled: where it ends, and where to go on; else -1.
         self._reordering_packets = settings.reordering_packets
         self._hole_end = -1
@@ -379,7 +384,9 @@ class Requester:
             or in_flight + payload_bytes + path_mtu > window_bytes
             or outstanding + count >= self._most_outstanding
         )
-        burst.is_retransmission = self._next < self._highest
+        if self._next < self._highest:
+            burst.resent_packets = self._highest - self._next
+            burst.attempt = self._attempt
         burst.sequence = self._next
         return True
 
@@ -780,6 +787,10 @@ class Requester:
         self._hole_end = -1
         self._most_outstanding = _MAX_OUTSTANDING
         self.retries.reason = reason
+        if self._went_back_to < self._unacknowledged:
+            self._went_back_to = self._unacknowledged
+            self._attempt = (self._unacknowledged + 1) << 20
+        self._attempt += 1
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte
         self.queue.go_back()

@@ -81,6 +81,8 @@ cdef class Responder:
     cdef readonly long long sequence_naks_reordered
     cdef readonly long long receiver_not_ready_sent
     cdef readonly long long cnps_sent
+    cdef long long _answered_psn
+    cdef long long _answers
 
     cpdef object redirect_events(self, Fifo events, object owner)
     @cython.locals(distance="long long", duplicates="long long", had_gap=bint,

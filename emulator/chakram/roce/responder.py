@@ -106,6 +106,8 @@ class Responder:
         "_accepted_ce",
         "_ack_first",
         "_ack_pending",
+        "_answered_psn",
+        "_answers",
         "_asked_psn",
         "_cnp_limiter",
         "_cnp_pending",
@@ -227,6 +229,9 @@ class Responder:
         self.sequence_naks_reordered = 0
         self.receiver_not_ready_sent = 0
         self.cnps_sent = 0
+        # What was expected when it answered last, and how often it has answered then.
+        self._answered_psn = -1
+        self._answers = 0
 
     def redirect_events(self, events: Fifo, owner: object) -> None:
         """Report to *events* from now on, in the name of *owner*."""
@@ -517,7 +522,10 @@ class Responder:
         if self._cnp_pending:
             burst.kind = _CNP
             burst.psn = 0
+            burst.attempt = self.cnps_sent
             return
+        if self._expected_psn == self._answered_psn:
+            burst.attempt = self._answers
         burst.msn = self.messages_received & 0xFFFFFF
         if self._nak_pending and not self._ack_first:
             burst.kind = _NAK
@@ -535,7 +543,12 @@ class Responder:
         if burst.kind == _CNP:
             self._cnp_pending = False
             self.cnps_sent += 1
-        elif burst.kind == _NAK:
+            return
+        if self._expected_psn != self._answered_psn:
+            self._answered_psn = self._expected_psn
+            self._answers = 0
+        self._answers += 1
+        if burst.kind == _NAK:
             # A NAK acknowledges what came before it.
             self._nak_pending = 0
             self._ack_pending = False

@@ -8,6 +8,7 @@ from chakram.switch.port cimport Port
 
 cdef int _NO_ROUTE
 cdef int _UNKNOWN
+cdef unsigned long long _NODE_STREAM
 cdef int _RANDOM
 cdef int _ROUND_ROBIN
 cdef int _ADAPTIVE
@@ -50,7 +51,9 @@ cdef class Forwarding:
     @cython.locals(step="long long")
     cdef int known(self, long long flow, long long hop, long long node) noexcept
     @cython.locals(number=int)
-    cpdef int egress(self, int flow, int hop, int node, int destination) except? -2
+    cpdef int egress(
+        self, int flow, int hop, int node, int destination, unsigned long long packet
+    ) except? -2
     @cython.locals(flow="Py_ssize_t", at="Py_ssize_t")
     cdef Py_ssize_t _add_flow(
         self, long long switch, long long destination, long long value
@@ -82,4 +85,6 @@ cdef class Forwarding:
         value="long long", number="unsigned long long", best=int,
         port=Port, least="long long", at="Py_ssize_t",
     )
-    cdef int _choose(self, int flow, int node, int destination) except? -2
+    cdef int _choose(
+        self, int flow, int node, int destination, unsigned long long packet
+    ) except? -2

@@ -36,6 +36,7 @@ _KINDS = {
     "round_robin": _ROUND_ROBIN,
     "adaptive": _ADAPTIVE,
 }
+_NODE_STREAM = 1 << 42
 _FEW_HOPS = 4
 _MANY_HOPS = 64
 _FLOWS = 64
@@ -110,7 +111,7 @@ class Forwarding:
         self._nodes = 1 + max((port.node for port in ports), default=0)
         self._set_of = self._no_sets()
         self._set_with: dict[tuple[int, ...], int] = {}
-        # Packets for which a switch has chosen so far.
+        # Packets for which a switch has chosen in turn so far.
         self._numbers = [0] * len(balancing)
 
     def add_flow(
@@ -158,7 +159,9 @@ class Forwarding:
                 return step & _PORT_MASK
         return _NO_ROUTE
 
-    def egress(self, flow: int, hop: int, node: int, destination: int) -> int:
+    def egress(
+        self, flow: int, hop: int, node: int, destination: int, packet: int
+    ) -> int:
         """Return the port by which a packet leaves switch *node*; -1: by none.
 
         Args:
@@ -166,9 +169,12 @@ class Forwarding:
             hop: How many switches it has passed.
             node: Where it is.
             destination: The node that it is for.
+            packet: Its number for random choices, see ``packet_number``.
         """
         number = self.known(flow, hop, node)
-        return number if number >= 0 else self._choose(flow, node, destination)
+        if number >= 0:
+            return number
+        return self._choose(flow, node, destination, packet)
 
     def _add_flow(self, switch: int, destination: int, value: int) -> int:
         flow = self._flows
@@ -261,7 +267,7 @@ class Forwarding:
             at += 2
         return place
 
-    def _choose(self, flow: int, node: int, destination: int) -> int:
+    def _choose(self, flow: int, node: int, destination: int, packet: int) -> int:
         place = self._set_to(node, destination)
         count = self._sets[place]
         if count == 0:
@@ -278,11 +284,11 @@ class Forwarding:
                 else value % count
             )
             return self._sets[first + 2 * at]
+        if kind == _RANDOM:
+            at = draw(self._seed, _NODE_STREAM + node, packet) * count >> 32
+            return self._sets[first + 2 * at]
         number = self._numbers[node]
         self._numbers[node] = number + 1
-        if kind == _RANDOM:
-            at = draw(self._seed, node, number) * count >> 32
-            return self._sets[first + 2 * at]
         best = self._sets[first + 2 * (number % count)]
         if kind == _ROUND_ROBIN:
             return best

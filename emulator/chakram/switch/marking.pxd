@@ -13,7 +13,6 @@ cdef class Marker:
     cdef int _shift
     cdef unsigned long long _seed
     cdef unsigned long long _stream
-    cdef unsigned long long _number
     cdef long long _average_scaled
     cdef readonly bint at_dequeue
     cdef readonly long long average_bytes
@@ -22,4 +21,6 @@ cdef class Marker:
         average_bytes="long long", width="long long", share="long long",
         drawn="long long",
     )
-    cpdef bint chooses(self, long long queue_bytes) except -1
+    cpdef bint chooses(
+        self, long long queue_bytes, unsigned long long number
+    ) except -1

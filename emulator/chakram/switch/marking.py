@@ -31,7 +31,6 @@ class Marker:
         "_average_scaled",
         "_kmax_bytes",
         "_kmin_bytes",
-        "_number",
         "_seed",
         "_share",
         "_shift",
@@ -49,19 +48,22 @@ class Marker:
         self.at_dequeue = settings.at == "dequeue"
         self._seed = seed
         self._stream = stream
-        self._number = 0
         self._average_scaled = 0
         self.average_bytes = 0
 
-    def chooses(self, queue_bytes: int) -> bool:
-        """Tell whether the next packet is chosen, at a queue of so many bytes."""
+    def chooses(self, queue_bytes: int, number: int) -> bool:
+        """Tell whether a packet is chosen, at a queue of so many bytes.
+
+        Args:
+            queue_bytes: Without the packet.
+            number: Of the packet, see ``packet_number``.
+        """
         average_bytes = queue_bytes
         if self._shift > 0:
             # Scaled by 2^shift, so that the remainders of all packets count.
             self._average_scaled += queue_bytes - (self._average_scaled >> self._shift)
             average_bytes = self._average_scaled >> self._shift
         self.average_bytes = average_bytes
-        self._number += 1
         if average_bytes <= self._kmin_bytes:
             return False
         if average_bytes > self._kmax_bytes:
@@ -69,5 +71,5 @@ class Marker:
         # A share is at most 2^32 and a width less than 2^31: the product fits.
         width = self._kmax_bytes - self._kmin_bytes
         share = (average_bytes - self._kmin_bytes) * self._share // width
-        drawn = draw(self._seed, self._stream, self._number)
+        drawn = draw(self._seed, self._stream, number)
         return drawn < share

@@ -33,6 +33,7 @@ cdef int _CLASS
 cdef int _EGRESS
 cdef int _FATE
 cdef int _CHOSEN
+cdef int _NUMBER
 cdef int _ENTERED
 cdef int _DEPARTED
 cdef int _WIRE_NS
@@ -117,7 +118,7 @@ cdef class SwitchModel:
     cpdef lose(self, long long slot)
     @cython.locals(
         packets=Packets, size_bytes="long long", occupied="long long", marker=Marker,
-        is_chosen=bint,
+        is_chosen=bint, number="long long",
         into=int, place=int, incoming=Account, outgoing=Account, bit=int,
     )
     cdef int _enqueue(
@@ -131,9 +132,9 @@ cdef class SwitchModel:
     cdef int _drop(self, Port port, long long slot, int klass, int reason) except? -1
     @cython.locals(packets=Packets, slot="long long", account=Account)
     cdef _flush(self, Port port, int klass, int reason, long long now_ns)
-    @cython.locals(drawn="long long")
-    cdef _pass(self, Port port, long long now_ns)
-    @cython.locals(drawn="long long")
+    @cython.locals(drawn="long long", number="long long")
+    cdef _pass(self, Port port, long long slot, long long now_ns)
+    @cython.locals(drawn="long long", number="long long")
     cdef _try_wire(self, Port port, long long slot)
     @cython.locals(packets=Packets)
     cdef int _lose_on_wire(self, Port port, long long slot, int fate) except? -1

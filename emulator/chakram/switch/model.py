@@ -2,7 +2,7 @@
 # cython: wraparound=False, initializedcheck=False, cdivision=True
 """All switches of a fabric: they queue, mark, pause, hash and fail, in anybody's time.
 
-The model does no I/O, reads no clock and draws nothing.  Its owner brings packets to
+The model does no I/O and reads no clock.  Its owner brings packets to
 ports (``send`` at a host, ``receive`` where a link ends), takes them out when a wire is
 free (``transmit``), carries pause frames (``next_signal``, ``pause``) and calls
 ``advance`` when ``next_ns`` says so.  What the model drops by itself, the owner gets
@@ -52,6 +52,7 @@ from chakram.switch.packets import (
     MOST_PAUSED_NS,
     MOST_QUEUED_NS,
     NOT_ECT,
+    NUMBER,
     PAUSE_PORT,
     PAUSED_BEFORE,
     PAUSED_NS,
@@ -103,7 +104,7 @@ _LINK_LOSS, _CORRUPTED = LINK_LOSS, CORRUPTED
 _CE, _NOT_ECT = CE, NOT_ECT
 _SIZE, _DSCP, _FLOW, _DESTINATION, _HOP = SIZE, DSCP, FLOW, DESTINATION, HOP
 _ECN, _INGRESS, _CLASS, _EGRESS = ECN, INGRESS, CLASS, EGRESS
-_FATE, _CHOSEN = FATE, CHOSEN
+_FATE, _CHOSEN, _NUMBER = FATE, CHOSEN, NUMBER
 _ENTERED, _DEPARTED, _WIRE_NS = ENTERED, DEPARTED, WIRE_NS
 _PAUSED_BEFORE, _PAUSED_NS, _HOST_PAUSED_NS = PAUSED_BEFORE, PAUSED_NS, HOST_PAUSED_NS
 _QUEUED_NS, _MOST_QUEUED_NS, _QUEUE_PORT = QUEUED_NS, MOST_QUEUED_NS, QUEUE_PORT
@@ -353,6 +354,7 @@ class SwitchModel:
                 packets.cells[slot + _HOP],
                 port.node,
                 packets.cells[slot + _DESTINATION],
+                packets.cells[slot + _NUMBER],
             )
             if egress < 0:
                 return self._drop(port, slot, klass, _NO_ROUTE)
@@ -379,6 +381,7 @@ class SwitchModel:
             packets.cells[slot + _HOP],
             port.node,
             packets.cells[slot + _DESTINATION],
+            packets.cells[slot + _NUMBER],
         )
         if egress < 0:
             return False
@@ -418,7 +421,9 @@ class SwitchModel:
             marker is not None
             and marker.at_dequeue
             and packets.cells[slot + _ECN] != _NOT_ECT
-            and marker.chooses(port.by_class[klass << 4 | _QUEUE_BYTES])
+            and marker.chooses(
+                port.by_class[klass << 4 | _QUEUE_BYTES], packets.cells[slot + _NUMBER]
+            )
         ):
             packets.cells[slot + _ECN] = _CE
             port.by_class[klass << 4 | _MARKED_PACKETS] += 1
@@ -426,7 +431,7 @@ class SwitchModel:
         port.by_class[klass << 4 | _SENT_BYTES] += size_bytes
         port.occupy(size_bytes, now_ns)
         if port.is_shaper:
-            self._pass(port, now_ns)
+            self._pass(port, slot, now_ns)
         self._account(port, slot, klass, now_ns)
         if port.is_lossy_wire:
             self._try_wire(port, slot)
@@ -496,12 +501,15 @@ class SwitchModel:
         marker = out.markers[klass]
         is_chosen = False
         if marker is not None:
+            number = packets.cells[slot + _NUMBER]
             if packets.cells[slot + _ECN] == _NOT_ECT:
-                if marker.chooses(out.by_class[klass << 4 | _QUEUE_BYTES]):
+                if marker.chooses(out.by_class[klass << 4 | _QUEUE_BYTES], number):
                     out.wred_drops[klass] += 1
                     return self._drop(out, slot, klass, _WRED)
             elif not marker.at_dequeue:
-                is_chosen = marker.chooses(out.by_class[klass << 4 | _QUEUE_BYTES])
+                is_chosen = marker.chooses(
+                    out.by_class[klass << 4 | _QUEUE_BYTES], number
+                )
         occupied = out.occupied(size_bytes)
         into = _FITS
         if port is not None:
@@ -573,19 +581,19 @@ class SwitchModel:
 
     # Wires.
 
-    def _pass(self, port: Port, now_ns: int) -> None:
+    def _pass(self, port: Port, slot: int, now_ns: int) -> None:
         """Let a token bucket pass something now, or a little later, in its order."""
         if port.jitter_ns:
-            drawn = draw(self._seed, _JITTER_STREAM + port.number, port.wire_number)
-            port.wire_number += 1
+            number = self.packets.cells[slot + _NUMBER]
+            drawn = draw(self._seed, _JITTER_STREAM + port.number, number)
             now_ns += drawn * port.jitter_ns >> 32
         if now_ns > port.left_ns:
             port.left_ns = now_ns
 
     def _try_wire(self, port: Port, slot: int) -> None:
         """Decide what becomes of a packet on a wire with errors."""
-        drawn = draw(self._seed, _WIRE_STREAM + port.number, port.wire_number)
-        port.wire_number += 1
+        number = self.packets.cells[slot + _NUMBER]
+        drawn = draw(self._seed, _WIRE_STREAM + port.number, number)
         if drawn < port.lost_share:
             self.packets.cells[slot + _FATE] = _LINK_LOSS
         elif drawn < port.lost_share + port.corrupted_share:

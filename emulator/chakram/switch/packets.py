@@ -33,8 +33,8 @@ __all__ = [
     "MOST_QUEUED_NS",
     "NEXT",
     "NOT_ECT",
+    "NUMBER",
     "ORDER",
-    "OWNER",
     "OWN_NS",
     "PAUSED_BEFORE",
     "PAUSED_NS",
@@ -72,10 +72,10 @@ NEXT = 9
 """Slot behind it in a queue; -1: none."""
 TIME = 10
 """For the owner: when it arrives."""
-OWNER = 11
-"""For the owner: which burst it belongs to."""
+NUMBER = 11
+"""What draws know it by, see ``packet_number``."""
 POSITION = 12
-"""For the owner: and where in it."""
+"""For the owner: what it is of its own."""
 FATE = 13
 """What a fault of the wire does to it: a drop reason; 0: nothing."""
 COUNT = 15

@@ -67,7 +67,6 @@ cdef class Port:
     cdef long long left_ns
     cdef long long lost_share
     cdef long long corrupted_share
-    cdef unsigned long long wire_number
     cdef readonly long long quanta_ns
     cdef long long frame_bytes
     cdef long long response_ns

@@ -129,7 +129,6 @@ class Port:
         "stuck_ns",
         "waiting",
         "watchdog",
-        "wire_number",
         "wred_drops",
         "xoff",
         "xoff_epochs",
@@ -172,7 +171,6 @@ class Port:
         self.is_lossy_wire = False
         self.lost_share = 0
         self.corrupted_share = 0
-        self.wire_number = 0
         # The queues.
         self.by_class = [0] * 128
         for klass in range(_CLASSES):

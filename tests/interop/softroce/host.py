@@ -267,7 +267,6 @@ def _make_endpoint(
         transport=transport,
         settings=RunSettings(),
         rank_numbers={},
-        rng=Random(order.seed),
     )
     for pair, theirs in zip(pairs, opened, strict=True):
         endpoint.add_queue_pair(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -81,7 +80,7 @@ def simulated(
         return simulate_plan(
             plan,
             TOPOLOGY,
-            rng=random.Random(1),
+            seed=1,
             switching=Switching(ecmp=PATHS, profile=profile or Profile()),
             faults=happening,
             sample_bin_ns=BIN_NS,

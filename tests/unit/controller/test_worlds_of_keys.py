@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 import yaml
@@ -54,7 +53,7 @@ def simulated(**overrides: str) -> Told:
     plan, topology, seed = planned(**overrides)
     experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
     switching = experiment.fabric.switching(seed)
-    result = simulate_plan(plan, topology, rng=random.Random(seed), switching=switching)
+    result = simulate_plan(plan, topology, seed=seed, switching=switching)
     return result.end_ns, result.link_bytes, sum(result.marked_packets.values())
 
 

@@ -543,5 +543,5 @@ def test_two_causes_at_once_are_among_the_first_three(
         window_bytes=1 << 20, retransmit_timeout_ns=500_000, retry_limit=100
     )
     plan = ring(size, slow=slow, transport=transport)
-    why = explained(tmp_path, plan, *faults)
+    why = explained(tmp_path, plan, *faults, seed=2)
     assert expected <= {(each.cause, each.place) for each in why.causes[:3]}

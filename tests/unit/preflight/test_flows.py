@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from itertools import permutations
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,7 +74,7 @@ def simulated(
         shards={},
         run_id="r",
     )
-    result = simulate_plan(plan, replace(star, links=links), rng=Random(1))
+    result = simulate_plan(plan, replace(star, links=links), seed=1)
     return read_flows(result.records.flows, programs)
 
 

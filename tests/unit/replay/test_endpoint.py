@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -237,7 +236,6 @@ def test_a_port_without_ranks_has_finished() -> None:
         transport=agent.transport,
         settings=agent.settings,
         rank_numbers={},
-        rng=random.Random(1),
     )
     endpoint.arm(0)
     endpoint.advance(0)

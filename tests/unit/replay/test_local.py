@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,7 +49,7 @@ def plan_of(
         **placed,
     )
     assert check_plan(plan) == []
-    return plan, simulate_plan(plan, topology, rng=random.Random(1))
+    return plan, simulate_plan(plan, topology, seed=1)
 
 
 def test_ranks_of_one_port_talk_past_it() -> None:
@@ -92,7 +91,7 @@ def test_a_local_rate_is_kept_and_shared() -> None:
         ranks_per_port=2,
         local_rate_bps=8 * GBPS,
     )
-    result = simulate_plan(plan, topology, rng=random.Random(1))
+    result = simulate_plan(plan, topology, seed=1)
     assert [row.last_acked_ns for row in flow_rows(result.records)] == [
         1_000_000,
         2_000_000,

@@ -29,4 +29,4 @@ def test_requests_do_not_put_a_timeout_off() -> None:
     qp.handle_timeout(TIMEOUT_NS)
 
     assert qp.statistics().timeouts == 1
-    assert [each.is_retransmission for each in sent(qp, TIMEOUT_NS)] == [True]
+    assert [each.resent_packets for each in sent(qp, TIMEOUT_NS)] == [4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,8 +21,14 @@ ONLY = PACKET_CLASSES["only"]
 DROP = FaultAction.DROP
 
 
+def rule_of(faults: PacketFaults, qpn: int, packet_class: int) -> FaultRule | None:
+    """Return the rule that hits the next packet."""
+    hit = faults.judge(qpn, packet_class)
+    return None if hit is None else hit.rule
+
+
 def hits(fault: PacketFault, packets: int, seed: int = 1) -> list[int]:
-    faults = PacketFaults([FaultRule(fault)], random.Random(seed))
+    faults = PacketFaults([FaultRule(fault)], seed)
     return [
         number for number in range(1, packets + 1) if faults.judge(7, ONLY) is not None
     ]
@@ -52,25 +58,70 @@ def test_chance_has_its_share_and_repeats_with_its_seed() -> None:
     assert hits(fault, 1_000, seed=5) != hits(fault, 1_000, seed=6)
 
 
+def lost_of(faults: PacketFaults, *flows: int, packets: int = 2_000) -> list[int]:
+    """Return which packets of the first flow are lost, with others between them."""
+    lost = []
+    for psn in range(packets):
+        for flow in flows:
+            hit = faults.judge(flow, ONLY, psn, flow)
+            if hit is not None and flow == flows[0] and hit.rule.fault.part == "any":
+                lost.append(psn)
+    return lost
+
+
+def test_chance_depends_neither_on_other_flows_nor_on_other_faults() -> None:
+    drop = PacketFault(action=DROP, probability=0.05)
+    corrupt = PacketFault(
+        action=FaultAction.CORRUPT, probability=0.2, packets="ack", part="header"
+    )
+    alone = lost_of(PacketFaults([FaultRule(drop)], 1), 7)
+
+    assert 60 < len(alone) < 140
+    assert lost_of(PacketFaults([FaultRule(drop)], 1), 7, 8, 9) == alone
+    assert lost_of(PacketFaults([FaultRule(corrupt), FaultRule(drop)], 1), 7) == alone
+    more = replace(drop, probability=0.1)
+    assert set(alone) < set(lost_of(PacketFaults([FaultRule(more)], 1), 7))
+    # Of a run that begins with other PSNs, too.
+    begun = PacketFaults([FaultRule(drop)], 1, {7: (0xFFFF00, 0)})
+    assert [
+        psn
+        for psn in range(2_000)
+        if begun.judge(7, ONLY, (psn + 0xFFFF00) & 0xFFFFFF, 7) is not None
+    ] == alone
+    # Faults that are alike are not one.
+    twice = PacketFaults([FaultRule(drop), FaultRule(drop)], 1)
+    assert 140 < len(lost_of(twice, 7)) < 260
+
+
+def test_a_packet_that_is_sent_again_has_another_chance() -> None:
+    faults = PacketFaults([FaultRule(PacketFault(action=DROP, probability=0.5))], 1)
+
+    for psn in range(200):
+        tries = 0
+        while faults.judge(7, ONLY, psn, 7) is not None:
+            tries += 1
+            assert tries < 30
+
+
 def test_only_what_fits_counts() -> None:
     fault = PacketFault(action=DROP, packets="last", nth=2)
     rule = FaultRule(fault, frozenset((3, 4)))
-    faults = PacketFaults([rule], random.Random(1))
+    faults = PacketFaults([rule], 1)
     last, first = PACKET_CLASSES["last"], PACKET_CLASSES["first"]
 
     assert faults.judge(3, last) is None
     assert faults.judge(5, last) is None  # another queue pair
     assert faults.judge(3, first) is None  # another class
-    assert faults.judge(4, last) is rule
+    assert rule_of(faults, 4, last) is rule
 
 
 def test_of_two_rules_the_first_wins_and_both_count() -> None:
     first = FaultRule(PacketFault(action=DROP, nth=1))
     second = FaultRule(PacketFault(action=FaultAction.MARK, nth=2))
-    faults = PacketFaults([first, second], random.Random(1))
+    faults = PacketFaults([first, second], 1)
 
-    assert faults.judge(1, ONLY) is first
-    assert faults.judge(1, ONLY) is second
+    assert rule_of(faults, 1, ONLY) is first
+    assert rule_of(faults, 1, ONLY) is second
 
 
 def test_of_two_rules_that_hit_one_packet_the_first_wins() -> None:
@@ -78,9 +129,9 @@ def test_of_two_rules_that_hit_one_packet_the_first_wins() -> None:
         FaultRule(PacketFault(action=action, nth=1, every=2))
         for action in (DROP, FaultAction.MARK)
     ]
-    faults = PacketFaults(rules, random.Random(1))
+    faults = PacketFaults(rules, 1)
 
-    assert [faults.judge(1, ONLY) for _ in range(3)] == [rules[0], None, rules[0]]
+    assert [rule_of(faults, 1, ONLY) for _ in range(3)] == [rules[0], None, rules[0]]
 
 
 @pytest.mark.parametrize("size", [0, 1_024, 2_048, 5_000])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -33,11 +32,10 @@ def faulty(*faults: PacketFault, seed: int = 1, **settings: Any) -> FaultyPort:
     rules: dict[bool, list[FaultRule]] = {False: [], True: []}
     for index, fault in enumerate(faults):
         rules[fault.at_send].append(FaultRule(fault, index=index))
-    rng = random.Random(seed)
     return FaultyPort(
         **({"rate_bps": None, "burst_bound_ns": 0, "max_burst_packets": 15} | settings),
-        at_receive=PacketFaults(rules[False], rng),
-        at_send=PacketFaults(rules[True], rng),
+        at_receive=PacketFaults(rules[False], seed),
+        at_send=PacketFaults(rules[True], seed),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from chakram.addresses import address_halves, address_of_halves, is_ipv6
@@ -103,13 +101,12 @@ def test_no_fault_is_spent_on_a_stranger() -> None:
         FaultRule(PacketFault(action=FaultAction.NOT_READY, packets="any", nth=1)),
         FaultRule(PacketFault(action=FaultAction.DROP, packets="any", nth=2)),
     ]
-    rng = random.Random(1)
     port = FaultyPort(
         rate_bps=None,
         burst_bound_ns=0,
         max_burst_packets=1,
-        at_receive=PacketFaults(rules, rng),
-        at_send=PacketFaults((), rng),
+        at_receive=PacketFaults(rules, 1),
+        at_send=PacketFaults((), 1),
     )
     port.add_queue_pair(make_queue_pair(1, 101))
     port.queue_pair(1).bind_to(*address_halves("198.18.0.2"))

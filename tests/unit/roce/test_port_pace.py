@@ -238,7 +238,7 @@ def test_retransmission_timers_wake_the_port() -> None:
     port.handle_timers(1_399_999)
     assert drained(port, 1_399_999) == []
     (again,) = drained(port, 1_400_000)
-    assert again.is_retransmission
+    assert again.resent_packets
     assert port.queue_pair(2).statistics().timeouts == 1
 
 

@@ -139,7 +139,7 @@ def test_decoded_answers_are_taken() -> None:
 
     statistics = qp.statistics()
     assert (statistics.cnps_received, statistics.messages_completed) == (1, 1)
-    assert qp.next_burst(0, 1).is_retransmission
+    assert qp.next_burst(0, 1).resent_packets
 
 
 def test_it_can_be_made_for_a_real_peer() -> None:

@@ -125,7 +125,7 @@ def test_a_requester_sends_the_hole_again_and_leaps_beyond_the_window() -> None:
     again = sent(qp, 5)
     # Two that are missing, then from the first one beyond 3 + 8 on.
     assert sequences(again) == [3, 4, *range(11, 23)]
-    assert again[0].is_retransmission
+    assert again[0].resent_packets
     assert (again[0].count, again[0].ack_request) == (2, True)
     assert qp.statistics().packets_retransmitted == 2 + 9
     ack(qp, 22)

@@ -34,7 +34,7 @@ def test_a_nak_acknowledges_and_goes_back() -> None:
     assert event.message_id == 1
     bursts = sent(qp)
     assert [each.psn for each in bursts] == [psn(3), psn(5)]
-    assert all(each.is_retransmission for each in bursts)
+    assert all(each.resent_packets for each in bursts)
     ack(qp, 5)
     (event,) = events(qp)
     assert event.retransmitted == 3

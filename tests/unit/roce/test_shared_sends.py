@@ -120,7 +120,7 @@ def test_each_message_of_a_send_has_its_own_fate() -> None:
     ack(qp, 3, now_ns=30)
 
     assert again.message_ids == [2, 3]
-    assert again.is_retransmission
+    assert again.resent_packets
     completions = events(qp)
     assert [each.message_id for each in completions] == [0, 1, 2, 3]
     assert [each.retransmitted for each in completions] == [0, 0, 1, 1]

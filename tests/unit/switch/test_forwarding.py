@@ -38,7 +38,7 @@ def way(model: SwitchModel, flow: int, source: int, destination: int) -> list[in
     port = model.port(model.port(model.host_port(source)).peer)
     ports: list[int] = []
     while port.node != target:
-        ports.append(model.forwarding.egress(flow, len(ports), port.node, target))
+        ports.append(model.forwarding.egress(flow, len(ports), port.node, target, 0))
         if ports[-1] < 0:
             break
         port = model.port(model.port(ports[-1]).peer)
@@ -114,7 +114,7 @@ def test_a_packet_that_is_not_where_its_path_says_goes_on_from_there() -> None:
     target = wires.model.port(wires.model.host_port(1)).node
     egress = wires.model.forwarding.egress
     # At switch 3, as if a link had sent it there while it was under way.
-    assert [egress(flow, hop, 3, target) for hop in (0, 1, 2, 9)] == [10] * 4
+    assert [egress(flow, hop, 3, target, 0) for hop in (0, 1, 2, 9)] == [10] * 4
 
 
 def test_what_is_sprayed_has_no_path() -> None:
@@ -122,4 +122,4 @@ def test_what_is_sprayed_has_no_path() -> None:
     forwarding = wires.model.forwarding
     assert not forwarding.has_path(0)
     target = wires.model.port(wires.model.host_port(1)).node
-    assert {forwarding.egress(0, 0, 0, target) for _ in range(4)} == {1, 2}
+    assert {forwarding.egress(0, 0, 0, target, 0) for _ in range(4)} == {1, 2}

@@ -9,16 +9,28 @@ import pytest
 
 from chakram.switch.counters import clear_watermarks, port_counters
 from chakram.switch.dependencies import buffer_cycle, deadlock
+from chakram.switch.draws import packet_number
 from chakram.switch.faults import LinkFault
 from chakram.switch.model import SwitchModel
 from chakram.switch.outcomes import (
+    CORRUPTED,
     EGRESS_LIMIT,
     HEADROOM_FULL,
     INGRESS_LIMIT,
     LINK_DOWN,
+    LINK_LOSS,
     WRED,
 )
-from chakram.switch.packets import CHOSEN, DESTINATION, DSCP, ENTERED, FLOW, SIZE
+from chakram.switch.packets import (
+    CHOSEN,
+    DESTINATION,
+    DSCP,
+    ENTERED,
+    FATE,
+    FLOW,
+    NUMBER,
+    SIZE,
+)
 from chakram.switch.port import NEVER
 from chakram.switch.profiles import LinkEnd, fifo, headroom_bytes, ns3, sonic
 from chakram.switch.settings import (
@@ -202,6 +214,7 @@ def test_what_hosts_are_late_by_is_drawn_and_keeps_the_order() -> None:
     for number in range(200):
         slot = model.packets.take()
         model.packets.put(slot, SIZE, 100)
+        model.packets.put(slot, NUMBER, number)
         now_ns = 10**6 + number // 2 * 50_000
         model.send(0, slot, now_ns)
         model.transmit(0, now_ns)
@@ -210,6 +223,38 @@ def test_what_hosts_are_late_by_is_drawn_and_keeps_the_order() -> None:
     late = [late_ns for _, late_ns in left[::2]]
     assert 0 <= min(late) < 2_000
     assert 28_000 < max(late) < 30_000
+
+
+def fates_of_a_flow(others: int) -> list[int]:
+    """Return what a lossy wire does to 300 packets, with other flows between them."""
+    free = fifo([LinkEnd(rate_bps=GBIT, delay_ns=0)], queue_bytes=[None])
+    port = PortSpec(name="p", rate_bps=GBIT)
+    model = SwitchModel(
+        switches=[SwitchSpec(name="s", settings=free, ports=(port,))],
+        hosts=[],
+        next_hops=lambda _node, _destination: [0],
+        seed=1,
+    )
+    model.set_errors(0, loss=0.1, corruption=0.1)
+    fates = []
+    for position in range(300):
+        for flow in range(others + 1):
+            now_ns = model.port(0).free_ns
+            slot = model.packets.take()
+            model.packets.put(slot, SIZE, 100)
+            model.packets.put(slot, NUMBER, packet_number(flow, position, 0))
+            model.send(0, slot, now_ns)
+            model.transmit(0, now_ns)
+            if flow == 0:
+                fates.append(model.packets.get(slot, FATE))
+    return fates
+
+
+def test_what_a_wire_loses_of_a_flow_does_not_depend_on_other_flows() -> None:
+    alone = fates_of_a_flow(others=0)
+    assert 15 < alone.count(LINK_LOSS) < 45
+    assert 15 < alone.count(CORRUPTED) < 45
+    assert fates_of_a_flow(others=2) == alone
 
 
 def test_cells_are_accounted_whole() -> None:

@@ -9,6 +9,7 @@ from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.events cimport MessageParts
 from chakram.roce.port cimport PortEngine
+from chakram.switch.draws cimport packet_number
 from chakram.switch.packets cimport Packets
 from chakram.switch.port cimport Port
 
@@ -24,6 +25,7 @@ cdef int _DESTINATION
 cdef int _DSCP
 cdef int _ECN
 cdef int _FLOW
+cdef int _NUMBER
 cdef int _POSITION
 cdef int _SIZE
 cdef int _DEPARTED
@@ -99,7 +101,8 @@ cdef class VirtualFabric(Wires):
         path="Py_ssize_t", flow=int, packets=Packets, host=int, destination="long long",
         dscp=int, count=int, each=int, first=int, slot="long long",
         own_bytes="long long", rate_bps="long long", port=Port, parts=MessageParts,
-        endpoint=Endpoint,
+        endpoint=Endpoint, key="long long", flow_number="long long", position="long long",
+        attempt="long long",
     )
     cdef _put(self, Py_ssize_t index, Burst burst)
     cdef Py_ssize_t _find_path(

@@ -24,6 +24,7 @@ from chakram.predict.simulator.wires import (
 )
 from chakram.prefetch import prefetch_part, prefetch_place
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.switch.draws import packet_number
 from chakram.switch.outcomes import QUEUED
 from chakram.switch.packets import (
     CE,
@@ -37,6 +38,7 @@ from chakram.switch.packets import (
     FLOW,
     HOST_PAUSED_NS,
     NOT_ECT,
+    NUMBER,
     OWN_NS,
     PAUSE_PORT,
     PAUSED_NS,
@@ -71,7 +73,7 @@ _CNP = int(BurstKind.CNP)
 _QUEUED = QUEUED
 _CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
 _COUNT, _DESTINATION, _DSCP, _ECN = COUNT, DESTINATION, DSCP, ECN
-_FLOW, _POSITION, _SIZE = FLOW, POSITION, SIZE
+_FLOW, _NUMBER, _POSITION, _SIZE = FLOW, NUMBER, POSITION, SIZE
 _DEPARTED, _SENT, _OWN_NS, _WIRE_NS = DEPARTED, SENT, OWN_NS, WIRE_NS
 _HOST_PAUSED_NS, _PAUSED_NS, _PAUSE_PORT = HOST_PAUSED_NS, PAUSED_NS, PAUSE_PORT
 _QUEUED_NS, _QUEUE_PORT = QUEUED_NS, QUEUE_PORT
@@ -385,6 +387,9 @@ class VirtualFabric(Wires):
         endpoint = self._endpoints[index]
         if dscp == self._data_dscp and endpoint.dscps:
             dscp = endpoint.dscps.get(burst.source_qpn, dscp)
+        flow_number = key << 2 | burst.kind
+        position = burst.sequence if burst.kind == _DATA else burst.psn
+        attempt = burst.attempt
         count = burst.count
         each = count if self._whole_bursts else 1
         first = 0
@@ -401,6 +406,11 @@ class VirtualFabric(Wires):
             packets.cells[slot + _DSCP] = dscp
             packets.cells[slot + _ECN] = self._ecn
             packets.cells[slot + _POSITION] = first
+            if burst.kind == _DATA and first >= burst.resent_packets:
+                attempt = 0
+            packets.cells[slot + _NUMBER] = packet_number(
+                flow_number, position + first, attempt
+            )
             packets.cells[slot + _COUNT] = each
             packets.cells[slot + _SENT] = self.now_ns
             if burst.parts is not None and rate_bps > 0:

@@ -30,8 +30,6 @@ from chakram.switch.outcomes import DROP_REASONS
 from chakram.switch.profiles import Switching
 
 if TYPE_CHECKING:
-    from random import Random
-
     from chakram.fabric.topology import Topology
     from chakram.plan.plan import (
         AgentPlan,
@@ -100,7 +98,7 @@ def simulate_plan(
     plan: Plan,
     topology: Topology,
     *,
-    rng: Random,
+    seed: int | None = None,
     warmup: int | None = None,
     measured: int | None = None,
     burst_packets: int | None = None,
@@ -114,7 +112,7 @@ def simulate_plan(
     Args:
         plan: Its ports name hosts of the topology.
         topology: Hosts, switches and links.
-        rng: For random faults.
+        seed: Of all draws, if not that of the plan.
         warmup: Iterations before the measured ones, if not those of the plan.
         measured: Measured iterations, if not those of the plan or its jobs.
         burst_packets: Packets that cross a link as one, 1 being exact; None: hosts send
@@ -135,7 +133,7 @@ def simulate_plan(
     """
     if not plan.agents:
         raise PlanError("plan", "it has no agent", "place at least one rank")
-    settings = _settings(plan.agents[0], warmup, measured)
+    settings = _settings(plan.agents[0], warmup, measured, seed)
     transport = plan.agents[0].transport
     how = switching or Switching(ecmp=DrawnPaths(seed=settings.seed))
     whole_bursts = burst_packets is not None or topology.is_shaped
@@ -159,9 +157,8 @@ def simulate_plan(
         endpoints.extend(
             _endpoints(
                 agent,
-                settings=_settings(agent, warmup, measured),
+                settings=_settings(agent, warmup, measured, seed),
                 burst_packets=burst_packets,
-                rng=rng,
             )
         )
     connect_local(endpoints)
@@ -289,9 +286,11 @@ def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
 
 
 def _settings(
-    agent: AgentPlan, warmup: int | None, measured: int | None
+    agent: AgentPlan, warmup: int | None, measured: int | None, seed: int | None
 ) -> RunSettings:
     settings = agent.settings
+    if seed is not None:
+        settings = replace(settings, seed=seed)
     if warmup is None and measured is None:
         return settings
     return replace(
@@ -303,7 +302,7 @@ def _settings(
 
 
 def _endpoints(
-    agent: AgentPlan, *, settings: RunSettings, burst_packets: int, rng: Random
+    agent: AgentPlan, *, settings: RunSettings, burst_packets: int
 ) -> list[Endpoint]:
     """Return the endpoints of one agent, in the order of its ports."""
     # Nothing is late here: nobody has to catch up on what was missed.
@@ -327,7 +326,6 @@ def _endpoints(
             transport=transport,
             settings=settings,
             rank_numbers=numbers,
-            rng=rng,
         )
         for port in agent.ports
     ]

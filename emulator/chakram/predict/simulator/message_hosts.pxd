@@ -5,6 +5,7 @@ cimport cython
 from chakram.predict.simulator.events cimport Events
 from chakram.predict.simulator.wires cimport Wires
 from chakram.roce.congestion.base cimport CongestionControl
+from chakram.switch.draws cimport packet_number
 from chakram.switch.packets cimport Packets
 from chakram.switch.port cimport Port
 
@@ -20,7 +21,8 @@ cdef int _ECN
 cdef int _FLOW
 cdef int _HOP
 cdef int _NEXT
-cdef int _OWNER
+cdef int _KIND
+cdef int _NUMBER
 cdef int _POSITION
 cdef int _SIZE
 cdef long long _BIT_NS
@@ -48,6 +50,7 @@ cdef class MessagePair:
     cdef readonly long long acked_packets
     cdef readonly long long flow
     cdef readonly long long answer_flow
+    cdef readonly long long flow_number
     cdef readonly long long window_bytes
     cdef readonly long long next_ns
     cdef readonly long long first_ns

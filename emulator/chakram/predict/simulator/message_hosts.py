@@ -32,6 +32,7 @@ from chakram.predict.simulator.wires import (
 )
 from chakram.roce.constants import NEVER
 from chakram.switch.chip_hashes import ns3_chooser
+from chakram.switch.draws import packet_number
 from chakram.switch.outcomes import DROP_REASONS, QUEUED
 from chakram.switch.packets import (
     CE,
@@ -44,7 +45,7 @@ from chakram.switch.packets import (
     FLOW,
     HOP,
     NEXT,
-    OWNER,
+    NUMBER,
     POSITION,
     SIZE,
 )
@@ -62,13 +63,16 @@ _NEVER = NEVER
 _QUEUED = QUEUED
 _CE, _ECT = CE, ECT
 _CHOSEN, _COUNT, _DESTINATION, _DSCP, _ECN = CHOSEN, COUNT, DESTINATION, DSCP, ECN
-_FLOW, _HOP, _NEXT, _OWNER, _POSITION, _SIZE = FLOW, HOP, NEXT, OWNER, POSITION, SIZE
+_FLOW, _HOP, _NEXT, _POSITION, _SIZE = FLOW, HOP, NEXT, POSITION, SIZE
+_NUMBER = NUMBER
 _BIT_NS = 8_000_000_000
 _WAKE = FIRST_OWN_KIND
 _BEGIN = FIRST_OWN_KIND + 1
 _KIND_BITS = KIND_BITS
 _LAST_NS = LAST_INSTANT_NS
-# What a packet is, in its field POSITION.
+# What a packet is, in the lowest bits of its field POSITION; the others are the number
+# of its queue pair.
+_KIND = 3
 _DATA, _ANSWER, _MARKED_ANSWER = range(3)
 _DSCP_LOSSLESS = 26
 _FIRST_PORT = 10_000
@@ -110,6 +114,7 @@ class MessagePair:
         "control",
         "first_ns",
         "flow",
+        "flow_number",
         "message",
         "next_ns",
         "number",
@@ -132,6 +137,7 @@ class MessagePair:
         self.acked_packets = 0
         self.flow = 0
         self.answer_flow = 0
+        self.flow_number = 0
         self.window_bytes = 0
         self.next_ns = 0
         self.first_ns = -1
@@ -251,6 +257,7 @@ class MessageHosts(Wires):
         nth = self._numbers.get(key, 0)
         self._numbers[key] = nth + 1
         own_port = (_FIRST_PORT + nth) % _PORTS
+        pair.flow_number = (source << 16 | peer) << 32 | nth
         pair.flow = self._flow(source, peer, own_port, _PORT)
         pair.answer_flow = self._flow(peer, source, _PORT, own_port)
         if self._make_control is not None:
@@ -372,8 +379,10 @@ class MessageHosts(Wires):
         packets.cells[slot + _DESTINATION] = self._nodes[pair.peer]
         packets.cells[slot + _DSCP] = _DSCP_LOSSLESS
         packets.cells[slot + _ECN] = _ECT
-        packets.cells[slot + _OWNER] = pair.number
-        packets.cells[slot + _POSITION] = _DATA
+        packets.cells[slot + _NUMBER] = packet_number(
+            pair.flow_number, pair.sent_packets, 0
+        )
+        packets.cells[slot + _POSITION] = pair.number << 2 | _DATA
         pair.sent_packets += 1
         if pair.first_ns < 0:
             pair.first_ns = self.now_ns
@@ -421,15 +430,15 @@ class MessageHosts(Wires):
     def _deliver(self, number: int, slot: int) -> None:
         """Answer a packet, or take its answer."""
         packets = self._packets
-        pair = self._pairs[packets.cells[slot + _OWNER]]
+        pair = self._pairs[packets.cells[slot + _POSITION] >> 2]
         if pair is None:
             raise RunFailed(
                 "simulation", "a packet belongs to no message", "this is a bug"
             )
-        what = packets.cells[slot + _POSITION]
+        what = packets.cells[slot + _POSITION] & _KIND
         if what == _DATA:
             host = self._host_of[number]
-            packets.cells[slot + _POSITION] = (
+            packets.cells[slot + _POSITION] = pair.number << 2 | (
                 _MARKED_ANSWER if packets.cells[slot + _ECN] == _CE else _ANSWER
             )
             packets.cells[slot + _SIZE] = self._answer_bytes

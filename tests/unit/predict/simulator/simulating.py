@@ -1,7 +1,5 @@
 """Simulated runs of small plans."""
 
-import random
-
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
 from chakram.plan.transport import TransportPlan
@@ -13,10 +11,13 @@ ACK_BYTES = PACKET_OVERHEAD_BYTES + AETH_BYTES
 
 
 def simulate(
-    plan: Plan, topology: Topology, *, seed: int = 1, burst_packets: int | None = None
+    plan: Plan,
+    topology: Topology,
+    *,
+    seed: int | None = None,
+    burst_packets: int | None = None,
 ) -> SimulationResult:
-    rng = random.Random(seed)
-    return simulate_plan(plan, topology, rng=rng, burst_packets=burst_packets)
+    return simulate_plan(plan, topology, seed=seed, burst_packets=burst_packets)
 
 
 SIZE = 16 << 20

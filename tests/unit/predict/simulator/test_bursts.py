@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from chakram.collectives.groups import world_group
@@ -107,7 +105,7 @@ def test_the_traffic_of_a_plan_is_what_its_ranks_send(
     ]
     topology = single_switch(nranks, None)
     plan = make_plan(programs, topology, settings=RunSettings(warmup=1, measured=1))
-    records = simulate_plan(plan, topology, rng=random.Random(1)).records
+    records = simulate_plan(plan, topology, seed=1).records
     sent = flow_rows(records)
     assert plan_traffic(plan, iterations=2) == Traffic(
         messages=len(sent),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -139,10 +138,9 @@ def test_iterations_can_be_chosen_for_the_simulation_alone() -> None:
     plan, topology = world_plan(
         [compute(10)], nranks=2, settings=RunSettings(warmup=3, measured=7)
     )
-    rng = random.Random(1)
-    usual = simulate_plan(plan, topology, rng=rng)
+    usual = simulate_plan(plan, topology, seed=1)
     assert len(iteration_rows(usual.records)) == 2 * 10
-    short = simulate_plan(plan, topology, rng=rng, warmup=0, measured=1)
+    short = simulate_plan(plan, topology, seed=1, warmup=0, measured=1)
     assert len(iteration_rows(short.records)) == 2
     assert short.end_ns == 10
 
@@ -231,9 +229,8 @@ def test_chosen_iterations_go_before_those_of_jobs() -> None:
         warmup=1, measured=3, jobs=(JobSettings(job="job", iterations=9),)
     )
     plan, topology = world_plan([compute(10)], nranks=1, settings=settings)
-    rng = random.Random(1)
-    assert len(iteration_rows(simulate_plan(plan, topology, rng=rng).records)) == 9
-    short = simulate_plan(plan, topology, rng=rng, warmup=0, measured=2)
+    assert len(iteration_rows(simulate_plan(plan, topology, seed=1).records)) == 9
+    short = simulate_plan(plan, topology, seed=1, warmup=0, measured=2)
     assert len(iteration_rows(short.records)) == 2
 
 
@@ -278,7 +275,7 @@ def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
         nranks=2,
         settings=RunSettings(warmup=0, measured=1, faults=faults),
     )
-    result = simulate_plan(plan, topology, rng=random.Random(1))
+    result = simulate_plan(plan, topology, seed=1)
 
     found = {name: count for name, count in result.injected.items() if count}
     assert found == {"drops": 1, "duplicates": 1}
@@ -311,7 +308,7 @@ def test_ports_that_are_always_looked_at_do_what_those_do_that_are_for_news() ->
             ),
             settings=RunSettings(warmup=0, measured=3, faults=faults),
         )
-        found.append(simulate_plan(plan, topology, rng=random.Random(1)))
+        found.append(simulate_plan(plan, topology, seed=1))
     alike, other = found
     assert sum(alike.drops.values()) > 0
     assert sum(alike.marked_packets.values()) > 0
@@ -343,14 +340,14 @@ def test_without_a_timeout_only_gaps_are_repaired(
         ),
     )
     if is_repaired:
-        result = simulate_plan(plan, topology, rng=random.Random(1))
+        result = simulate_plan(plan, topology, seed=1)
         assert result.disturbed == (1,)
         assert len(share_rows(result.records)) == 2
         # A gap is repaired long before a timeout would be over.
         assert (result.end_ns > 10_000_000) == (timeout_ns > 0)
     else:
         with pytest.raises(RunFailed, match="there is no timeout"):
-            simulate_plan(plan, topology, rng=random.Random(1))
+            simulate_plan(plan, topology, seed=1)
 
 
 def test_queue_pairs_say_what_was_lost_on_them() -> None:
@@ -388,6 +385,6 @@ def test_a_short_job_is_sent_in_the_bursts_of_its_transport() -> None:
             rate_bps=10**9,
             transport=transport,
         )
-        return simulate_plan(plan, topology, rng=random.Random(1)).end_ns
+        return simulate_plan(plan, topology, seed=1).end_ns
 
     assert end_ns(4) < end_ns(1)

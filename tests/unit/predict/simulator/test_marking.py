@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -75,7 +74,7 @@ def flows_into_one(
     topology = single_switch(senders + 1, line_bps, host_delay_ns=1_000, host_ecn=ecn)
     layout = QueuePairLayout(count=queue_pairs)
     plan = make_plan(programs, topology, transport=transport, layout=layout)
-    return simulate_plan(plan, topology, rng=random.Random(seed), burst_packets=1)
+    return simulate_plan(plan, topology, seed=seed, burst_packets=1)
 
 
 def dcqcn(profile: str, *, line_bps: int = LINE, **overrides: object) -> TransportPlan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from array import array
 from collections import defaultdict
 from itertools import pairwise
@@ -68,7 +67,7 @@ def simulated(bin_ns: int, profile: Profile | None = None) -> job.SimulationResu
     return job.simulate_plan(
         incast(),
         TOPOLOGY,
-        rng=random.Random(1),
+        seed=1,
         warmup=0,
         measured=1,
         switching=Switching(ecmp=DrawnPaths(seed=1), profile=profile or Profile()),

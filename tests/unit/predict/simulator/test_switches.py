@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -67,7 +66,7 @@ def simulated(
     return simulate_plan(
         plan,
         topology,
-        rng=random.Random(1),
+        seed=1,
         warmup=0,
         measured=1,
         switching=Switching(ecmp=DrawnPaths(seed=1), profile=profile or Profile()),
@@ -231,7 +230,7 @@ def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
     whole = simulate_plan(
         plan,
         topology,
-        rng=random.Random(1),
+        seed=1,
         warmup=0,
         measured=1,
         burst_packets=3,
