@@ -24,6 +24,7 @@ cdef int _SLOT_FIELDS
 cdef int _KIND_BITS
 cdef int _BATCH
 cdef int _FRAMES_PER_ROUND
+cdef long long _LONGEST_ROUND_NS
 cdef int _ETHERNET_BYTES
 cdef int _LEAST_BYTES
 cdef int _LEAST_IPV6_BYTES

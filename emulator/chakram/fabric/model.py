@@ -53,10 +53,17 @@ def fabric_model(
             found.append(hop)
         return tuple(found)
 
+    rates_bps = tuple(topology.host_link(host).rate_bps for host in hosts)
     return FabricModel(
         port_of={rank: number[host] for rank, host in host_of_rank.items()},
-        ports_bps=tuple(topology.host_link(host).rate_bps for host in hosts),
+        ports_bps=rates_bps,
         hops=hops,
+        ahead_ns=tuple(
+            (burst_bytes + bucket_bytes(rate)) * _BYTE_NS / rate
+            if topology.is_shaped and rate
+            else 0.0
+            for rate in rates_bps
+        ),
         overhead_bytes=overhead_bytes,
         cuts_through=topology.cuts_through,
     )

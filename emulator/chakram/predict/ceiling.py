@@ -16,7 +16,8 @@ its busier direction, carry of the input S of a rank
 
 so with one rank per port all_reduce needs 2(n - 1)/n S.  (Sum over ports: each of q - 1
 ports must give away its contribution and get the result.  Reductions inside switches
-are not considered.)
+are not considered.)  Token buckets may be ahead
+of their rate: they take less by that.
 
 Where messages between ranks of one host stay within it, its ports count as one with the
 rates of all of them: what the host must send and get may take any of these.
@@ -29,7 +30,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.plan.wire_cost import serialisation_ns, wire_bytes
+from chakram.plan.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
     from chakram.collectives.splits import Matrix
@@ -61,8 +62,10 @@ def ceiling_ns(
     if len(rates_bps) == 1:
         return None
 
+    ahead_ns = max(fabric.ahead_ns, default=0.0)
+
     def time_ns(payload_bytes: int, rate_bps: int | None) -> int:
-        if not payload_bytes:
+        if not payload_bytes or rate_bps is None:
             return 0
         nbytes = wire_bytes(
             payload_bytes,
@@ -70,7 +73,8 @@ def ceiling_ns(
             verb=verb,
             overhead_bytes=fabric.overhead_bytes,
         )
-        return serialisation_ns(nbytes, rate_bps=rate_bps)
+        # Rounded down, as all bounds are.
+        return max(0, int(nbytes * 8 * 10**9 // rate_bps - ahead_ns))
 
     crossing = (
         {

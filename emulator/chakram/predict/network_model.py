@@ -38,6 +38,8 @@ class FabricModel:
         port_of: The port of every rank, an index into ``ports_bps``.
         ports_bps: Rates of the ports, in each direction; None: unlimited.
         hops: What lies between two different ports, in order.
+        ahead_ns: By port what its link may be ahead of its rate by, as time, in either
+            direction; empty: none is.
         local_bps: Rates of messages that stay within a host, 0: no time; by source and
             destination.
         overhead_bytes: What each packet has beside its payload.
@@ -48,6 +50,7 @@ class FabricModel:
     port_of: Mapping[int, int]
     ports_bps: tuple[int | None, ...]
     hops: Callable[[int, int], tuple[Hop, ...]]
+    ahead_ns: tuple[float, ...] = ()
     local_bps: Mapping[tuple[int, int], int] = field(default_factory=dict)
     overhead_bytes: int = PACKET_OVERHEAD_BYTES
     cuts_through: bool = False

@@ -49,6 +49,38 @@ def test_a_frame_leaves_when_its_last_bit_has_crossed_both_links() -> None:
     assert (lab.live.received, lab.live.delivered, lab.live.unknown) == (1, 1, 0)
 
 
+def test_a_frame_that_comes_in_the_course_of_a_round_counts_from_then() -> None:
+    lab = LiveFabric(single_switch(2, RATE))
+    lab.hand(0, 15_000, lab.frame(0, 1, SIZE))
+    lab.live.round(1_000)
+    due_ns = 15_000 + 2 * ON_WIRE_NS
+    lab.live.round(due_ns - 1)
+    assert lab.take() == []
+    lab.live.round(due_ns)
+    assert len(lab.take()) == 1
+
+
+def test_a_clock_of_frames_that_was_set_changes_no_time() -> None:
+    lab = LiveFabric(single_switch(2, RATE))
+    lab.hand(0, 3600 * 10**9, lab.frame(0, 1, SIZE))
+    lab.live.round(1_000)
+    lab.live.round(1_000 + 2 * ON_WIRE_NS)
+    assert len(lab.take()) == 1
+
+
+def test_what_cuts_through_is_not_there_before_its_last_bit() -> None:
+    rate_bps, size = 3 * 10**9, SIZE - 1  # 11,074.67 ns
+    lab = LiveFabric(single_switch(3, rate_bps), Profile(cut_through=True))
+    for target in (1, 2):
+        lab.hand(0, 0, lab.frame(0, target, size))
+    # What two packets take to leave their host, rounded up.
+    last_ns = -(-2 * size * 8 * 10**9 // rate_bps)
+    lab.live.round(last_ns - 1)
+    assert [port for port, _ in lab.take()] == [1]
+    lab.live.round(last_ns)
+    assert [port for port, _ in lab.take()] == [2]
+
+
 def test_who_looks_late_loses_no_rate() -> None:
     lab = LiveFabric(single_switch(3, RATE))
     for number in range(50):

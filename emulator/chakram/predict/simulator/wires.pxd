@@ -90,7 +90,7 @@ cdef class Wires:
     cdef _expect(self, Py_ssize_t number, long long slot)
     @cython.locals(
         packets=Packets, port=Port, at="Py_ssize_t", slot="long long",
-        arrival_ns="long long",
+        arrival_ns="long long", begins_ns="long long",
     )
     cdef _send(self, Py_ssize_t number)
     @cython.locals(next_ns="long long")

@@ -333,6 +333,10 @@ class Wires:
         port = self._ports[number]
         at = number * _LINK_FIELDS
         while port.free_ns <= self.now_ns:
+            # Behind another packet it begins up to 1 ns later: times are rounded down.
+            begins_ns = self.now_ns
+            if port.rest > 0 and port.free_ns == begins_ns:
+                begins_ns += 1
             slot = self._model.transmit(number, self.now_ns)
             if slot < 0:
                 return
@@ -342,7 +346,7 @@ class Wires:
                 raise out_of_time()
             if self._links[at + _CUTS]:
                 packets.cells[slot + _ENTERED] = arrival_ns
-                arrival_ns = self.now_ns + self._delays_ns[number]
+                arrival_ns = begins_ns + self._delays_ns[number]
             packets.cells[slot + _TIME] = arrival_ns
             packets.cells[slot + _NEXT] = -1
             if self._is_by_departure:
