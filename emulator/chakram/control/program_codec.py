@@ -30,7 +30,6 @@ from chakram.fields import (
     inside,
     rows,
 )
-from chakram.plan.plan import MAX_RANKS
 from chakram.program.check import ProgramChecks, are_ends, largest
 from chakram.program.columns import COLLECTIVE, RECEIVE, OperationColumns
 from chakram.program.operations import RankProgram, RankSplits
@@ -40,10 +39,12 @@ if TYPE_CHECKING:
     from chakram.program.columns import Column
 
 
-MAX_ALL_OPERATIONS: Final = 2**26
+_MAX_ALL_OPERATIONS = 2**26
 """Of all programs of a job: what checks and replay take time and memory for."""
 
 _MAX_OPERATIONS = 2**20
+_MAX_PROGRAMS = 2**16
+"""Ranks of a job: as many as an experiment may have."""
 _MAX_GROUPS = 2**14
 _MAX_LISTED = 2**10
 """Users' algorithms, one for every size of group and root."""
@@ -147,7 +148,7 @@ def decode_programs(
     groups = rows("groups", message.groups, _GROUPS.decode, most=_MAX_GROUPS)
     if len({group.name for group in groups}) != len(groups):
         raise Fault("groups", "two process groups have one name")
-    columns = rows("columns", message.columns, decode_columns, most=MAX_RANKS)
+    columns = rows("columns", message.columns, decode_columns, most=_MAX_PROGRAMS)
     splits = rows("splits", message.splits, _decode_splits, most=_MAX_SPLITS)
     listed = rows(
         "listed_algorithms", message.listed_algorithms, decode_listed, most=_MAX_LISTED
@@ -170,9 +171,9 @@ def decode_programs(
             raise Fault("peers", "a rank stands there twice")
         return program
 
-    programs = rows("programs", message.programs, decode_program, most=MAX_RANKS)
+    programs = rows("programs", message.programs, decode_program, most=_MAX_PROGRAMS)
     for what, number, most in (
-        ("operations", lambda each: len(each.columns), MAX_ALL_OPERATIONS),
+        ("operations", lambda each: len(each.columns), _MAX_ALL_OPERATIONS),
         (
             "dependencies",
             lambda each: len(each.columns.dependencies),

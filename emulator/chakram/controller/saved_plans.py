@@ -30,7 +30,6 @@ from chakram.control.plan_file import (
     decode,
     encode,
 )
-from chakram.control.program_codec import MAX_ALL_OPERATIONS
 from chakram.controller.job_loading import LoadedJob, load_jobs, placement_options
 from chakram.controller.plug_ins import plug_ins_of
 from chakram.errors import PlanError
@@ -65,14 +64,6 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
     Raises:
         PlanError: If it cannot be written, or would hold more than is read.
     """
-    for job in jobs:
-        operations = sum(len(program.columns) for program in job.programs)
-        if operations > MAX_ALL_OPERATIONS:
-            raise PlanError(
-                f"{path}: job {job.name}",
-                f"has {operations} operations; at most {MAX_ALL_OPERATIONS} are read",
-                _READ_TRACES,
-            )
     data = encode(
         SavedPlan(
             made_by=__version__,
@@ -99,6 +90,12 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
             f"{format_size(MAX_FILE_BYTES)} are read",
             _READ_TRACES,
         )
+    try:
+        decode(data, where=str(path))
+    except PlanError as error:
+        raise PlanError(
+            error.where, f"could not be read again: {error.found}", _READ_TRACES
+        ) from None
     temporary = path.with_name(f"{path.name}.part")
     try:
         # Whoever reads it meanwhile sees the old file or the new one.

@@ -37,6 +37,12 @@ def test_what_ranks_do_alike_is_kept_once() -> None:
     assert (many - one) / 64 < 20
 
 
+@pytest.mark.slow
+def test_a_plan_of_thousands_of_ranks_is_read_as_written() -> None:
+    written = spmd(5_000)
+    assert decode(encode(saved_plan(written)), where="f").jobs[0].programs == written
+
+
 def test_operations_of_a_file_are_those_written() -> None:
     written = spmd(2)
     read = decode(encode(saved_plan(written)), where="f").jobs[0].programs

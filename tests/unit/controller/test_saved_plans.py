@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chakram.chakra.write.writer import write_synthesis
+from chakram.collectives.groups import world_group
 from chakram.config.experiment import Experiment, load_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan, planned_ports
 from chakram.controller.saved_plans import jobs_of, load_plan, save_plan
 from chakram.errors import PlanError
+from chakram.program.lowering import LoweredJob
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize
+from tests.made_plans import collective, program
 
 EXPERIMENT = """
 version: 1
@@ -135,6 +139,18 @@ def test_files_that_made_up_traces_are_told_of_count_too(folder: Path) -> None:
 def test_a_plan_that_is_not_there_is_told_of(folder: Path) -> None:
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         load_plan(folder / "p.plan", experiment_in(folder))
+
+
+@pytest.mark.slow
+def test_a_plan_that_could_not_be_read_again_is_not_written(folder: Path) -> None:
+    experiment = experiment_in(folder)
+    (job,) = load_jobs(experiment)
+    first = program(0, [world_group(17_000)], [collective("all_reduce", 64)])
+    many = tuple(replace(first, rank=rank) for rank in range(17_000))
+    job = replace(job, lowered=LoweredJob(programs=many, warnings=()))
+    with pytest.raises(PlanError, match="could not be read again: 289000000 members"):
+        save_plan(folder / "p.plan", experiment, [job])
+    assert not list(folder.glob("p.plan*"))
 
 
 def test_a_plan_that_cannot_be_written_is_told_of(folder: Path) -> None:
