@@ -43,6 +43,10 @@ APART = $(shell tests/isolated-python --may && echo --dist loadfile \
 # The tests that say something about hot modules run a second time, uncompiled.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
 
+# Each benchmark once, with small sizes and without limits: it has to run.
+BRIEF_BENCHMARKS = CHAKRAM_BENCH=brief $(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) \
+	-m bench tests/bench
+
 # Succeeds if extensions can be built here: a compiler, and Python's headers.
 CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
@@ -74,6 +78,7 @@ test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modul
 		export CHAKRAM_COMPILED=require; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
 		$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) $(SYSTEM_TESTS); \
+		$(BRIEF_BENCHMARKS); \
 		export CHAKRAM_COMPILED=off; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(HOT_TESTS); \
 	else \
@@ -81,6 +86,7 @@ test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modul
 		export CHAKRAM_COMPILED=auto; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
 		$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) $(SYSTEM_TESTS); \
+		$(BRIEF_BENCHMARKS); \
 	fi
 
 .PHONY: lint
@@ -90,7 +96,7 @@ lint: $(TOOLS) ## Check style, types and the direction of imports
 
 .PHONY: bench
 bench: build ## Measure the speed of the hot paths
-	$(BIN)/python tests/bench $(BENCH_ARGS)
+	$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 .PHONY: soak
 soak: packages $(TOOLS) build ## Run the tests that take long

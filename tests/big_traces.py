@@ -87,10 +87,12 @@ sys.exit(code)
 """
 
 
-def usage_of(arguments: Sequence[str | Path]) -> Usage:
+def usage_of(
+    arguments: Sequence[str | Path], *, python: str | Path = sys.executable
+) -> Usage:
     """Run chakram in a process of its own and return what that took."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _MEASURED, *arguments],
+        [python, "-c", _MEASURED, *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

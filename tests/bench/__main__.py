@@ -4,6 +4,10 @@ Absolute figures mean little on a machine that others use, so every figure comes
 what it is compared to, measured in turns in the same run; printed are medians, and the
 median of the ratios of neighbouring turns. What a ratio has to be at least stands
 beside it; with ``--check`` one that is less, or was not measured, fails the run.
+
+``--against COMMIT`` builds an earlier commit in a worktree with its own virtual
+environment below ``build/bench``. Runs of this tree and of that commit alternate; each
+runs its own measuring programs.
 """
 
 from __future__ import annotations
@@ -19,28 +23,25 @@ import tempfile
 from dataclasses import asdict
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.errors import ChakramError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.shapes import single_switch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from bare import Blaster, compile_blaster
-from pair import veth_pair
-from results import Result, compare, table, turns
-from simulations import measure_simulations
+from tests.bench.bare import Blaster, compile_blaster
+from tests.bench.extent import sized
+from tests.bench.pair import veth_pair
+from tests.bench.results import Result, compare, table, turns
+from tests.bench.simulations import compare_simulations, measure_simulations
+from tests.bench.trees import OURS, Figure, Tree, build_tree, compare_trees
+from tests.leaks import own_lab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pair import End
+    from collections.abc import Callable, Sequence
 
     from chakram.fabric.state import LabState
+    from tests.bench.pair import End
 
-ENGINE = Path(__file__).with_name("engine.py")
-COLLECTIVES = Path(__file__).with_name("collectives.py")
-LAB = "bench"
 HOSTS = 8
 MTU = 4200
 PATH_MTU = 4096
@@ -61,31 +62,87 @@ MESSAGES_FLOOR = 0.4
 VERIFY_FLOOR = 0.95
 VERIFY_TOGETHER_FLOOR = 0.85
 # Operation, bytes per rank, how many of them in each turn; and the floor of the ratio.
-COLLECTIVE_CASES = (
-    ("all_reduce", 64 << 10, 100),
-    ("all_to_all", 64 << 10, 100),
-    ("all_reduce", 16 << 20, 5),
-    ("all_to_all", 16 << 20, 5),
-    ("all_reduce", 64 << 20, 4),
-    ("all_to_all", 64 << 20, 4),
+COLLECTIVE_CASES = sized(
+    (
+        ("all_reduce", 64 << 10, 100),
+        ("all_to_all", 64 << 10, 100),
+        ("all_reduce", 16 << 20, 5),
+        ("all_to_all", 16 << 20, 5),
+        ("all_reduce", 64 << 20, 4),
+        ("all_to_all", 64 << 20, 4),
+    ),
+    (("all_reduce", 4 << 10, 1), ("all_to_all", 4 << 10, 1)),
 )
 COLLECTIVE_FLOORS = (15.0, 5.0, 1.5, 1.3, 1.5, 1.3)
 
 
+class EngineCase(NamedTuple):
+    """One measurement of the engine that two source trees are compared by."""
+
+    figure: Figure
+    kind: str
+    iterations: int
+    scale: float
+
+
+PAIR_CASES = (
+    EngineCase(Figure(f"bulk goodput, path MTU {PATH_MTU}", "Gbit/s"), "bulk", 5, 1e-9),
+    EngineCase(
+        Figure(f"bulk goodput, path MTU {SMALL_PATH_MTU}", "Gbit/s"),
+        "bulk_small",
+        5,
+        1e-9,
+    ),
+    EngineCase(
+        Figure("bulk goodput, both ends in one process", "Gbit/s"), "together", 5, 1e-9
+    ),
+    EngineCase(
+        Figure("messages of 1 KiB, 64 queue pairs", "1000/s"), "messages", 5, 1e-3
+    ),
+    EngineCase(
+        Figure("pacing error at 1 Gbit/s, 99 % are below", "us", is_time=True),
+        "pacing",
+        2,
+        1,
+    ),
+)
+ALL_REDUCE_CASE = EngineCase(
+    Figure(f"all-reduce of 64 KiB, {HOSTS} namespaces, 1 process", "ms", is_time=True),
+    "all_reduce",
+    200,
+    1e3,
+)
+
+
 def engine(
-    netns: list[str], kind: str, iterations: int, *, form: str = "auto"
+    netns: list[str],
+    kind: str,
+    iterations: int,
+    *,
+    form: str = "auto",
+    tree: Tree = OURS,
 ) -> float:
     """Return one figure of the engine, from a process of its own."""
-    done = subprocess.run(
-        [sys.executable, ENGINE, kind, str(iterations), *netns],
-        env={**os.environ, "CHAKRAM_COMPILED": form},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return float(answer["value"])
+    count = sized(iterations, 1)
+    return float(tree.measure("engine.py", kind, count, *netns, form=form)["value"])
+
+
+def compare_engines(
+    cases: Sequence[EngineCase], netns: list[str], earlier: Tree, rounds: int
+) -> list[Result]:
+    """Measure the engine of this tree against that of an earlier one."""
+    return [
+        result
+        for figure, kind, iterations, scale in cases
+        for result in compare_trees(
+            [figure],
+            lambda tree, kind=kind, count=iterations, scale=scale: [
+                engine(netns, kind, count, tree=tree) * scale
+            ],
+            earlier,
+            rounds,
+        )
+    ]
 
 
 class PairBench:
@@ -272,22 +329,40 @@ class LabBench:
             )
         ]
 
-    def _collectives_ms(self, who: str) -> list[float]:
+    def against(self, earlier: Tree) -> list[Result]:
+        """Measure what ranks do together in this tree, against an earlier one."""
+        figures = [
+            Figure(
+                f"{op} of {size >> 10} KiB, {HOSTS} namespaces, a process per core",
+                "ms",
+                is_time=True,
+            )
+            for op, size, _ in COLLECTIVE_CASES
+        ]
+        return [
+            *compare_engines([ALL_REDUCE_CASE], self._netns, earlier, self._rounds),
+            *compare_trees(
+                figures,
+                lambda tree: self._collectives_ms("chakram", tree),
+                earlier,
+                self._rounds,
+            ),
+        ]
+
+    def _collectives_ms(self, who: str, tree: Tree = OURS) -> list[float]:
         """Return how long each case took, from a program of its own."""
         processes = len(os.sched_getaffinity(0))
-        words = [who, str(processes), self._first_address, json.dumps(COLLECTIVE_CASES)]
-        done = subprocess.run(
-            [sys.executable, COLLECTIVES, *words, *self._netns],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return [each / 1e6 for each in json.loads(done.stdout)]
+        words = [who, processes, self._first_address, json.dumps(COLLECTIVE_CASES)]
+        found = tree.measure("collectives.py", *words, *self._netns)
+        return [each / 1e6 for each in found]
 
 
-def measure_pair(rounds: int) -> list[Result]:
+def measure_pair(rounds: int, earlier: Tree | None = None) -> list[Result]:
     """Measure between two namespaces."""
+    if earlier is not None:
+        with veth_pair(MTU) as ends:
+            netns = [end.netns for end in ends]
+            return compare_engines(PAIR_CASES, netns, earlier, rounds)
     with (
         tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder,
         veth_pair(MTU) as ends,
@@ -311,11 +386,13 @@ def measure_pair(rounds: int) -> list[Result]:
         ]
 
 
-async def measure_lab(rounds: int) -> list[Result]:
+async def measure_lab(rounds: int, earlier: Tree | None = None) -> list[Result]:
     """Start a lab without rates, and measure in it."""
     topology = single_switch(HOSTS, None)
-    async with await start_lab(topology, lab_name=LAB, mtu=MTU) as handle:
+    async with await start_lab(topology, lab_name=own_lab("bench"), mtu=MTU) as handle:
         bench = LabBench(handle.state, rounds)
+        if earlier is not None:
+            return await asyncio.to_thread(bench.against, earlier)
         return [
             await asyncio.to_thread(bench.all_reduce),
             *await asyncio.to_thread(bench.collectives),
@@ -323,10 +400,18 @@ async def measure_lab(rounds: int) -> list[Result]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="make bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, not a table")
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--check", action="store_true", help="fail if a ratio is not what is demanded"
+    )
+    how.add_argument(
+        "--against", metavar="COMMIT", help="compare with an earlier commit"
     )
     parser.add_argument("--rounds", type=int, default=5, help="turns per comparison")
     parser.add_argument(
@@ -334,11 +419,14 @@ def main() -> int:
     )
     options = parser.parse_args()
     try:
-        if options.simulations:
+        earlier = build_tree(options.against) if options.against else None
+        if options.simulations and earlier is not None:
+            results = list(compare_simulations(earlier, options.rounds))
+        elif options.simulations:
             results = list(measure_simulations(options.rounds))
         else:
-            results = measure_pair(options.rounds)
-            results += asyncio.run(measure_lab(options.rounds))
+            results = measure_pair(options.rounds, earlier)
+            results += asyncio.run(measure_lab(options.rounds, earlier))
     except ChakramError as error:
         sys.stderr.write(f"not measured: {error}\n")
         return 1

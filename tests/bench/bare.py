@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pair import End
+from tests.bench.extent import sized
 
+if TYPE_CHECKING:
+    from tests.bench.pair import End
+
+BLAST_MS = sized(300, 20)
 SOURCE = Path(__file__).with_name("blaster.c")
 
 
@@ -34,7 +37,7 @@ class Blaster:
     program: Path
     ends: tuple[End, End]
 
-    def blast(self, *, burst: int, packet_bytes: int, ms: int = 300) -> Blast:
+    def blast(self, *, burst: int, packet_bytes: int, ms: int = BLAST_MS) -> Blast:
         """Send for *ms*, as fast as it goes."""
         a, b = self.ends
         words = [burst, packet_bytes, ms, a.netns, a.address, b.netns, b.address]

@@ -94,7 +94,7 @@ def durations_ns(parts: Sequence[Spans]) -> list[list[int]]:
 
 def by_chakram(cases: Sequence[Case], netns: list[str], processes: int) -> list[Spans]:
     """Run the cases as an experiment over links without rates would."""
-    from engine import part_of, plan_of, run
+    from tests.bench.engine import part_of, plan_of, run
 
     burst = burst_packets(
         rate_bps=None,

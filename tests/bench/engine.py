@@ -31,6 +31,7 @@ from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
 from chakram_agent.shard import GARBAGE_THRESHOLD
 from chakram_agent.shard_ports import build_plane
+from tests.bench.extent import sized
 from tests.made_plans import (
     collective,
     iteration_rows,
@@ -44,7 +45,7 @@ from tests.made_plans import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BULK_BYTES = 128 << 20
+BULK_BYTES = sized(128 << 20, 1 << 20)
 # Payload of a full packet, and how many fill one send.
 LARGE_PACKETS = (4096, 15)
 SMALL_PACKETS = (1024, 60)
@@ -54,7 +55,7 @@ QUEUE_PAIRS = 64
 MESSAGES_PER_QUEUE_PAIR = 100
 ALL_REDUCE_BYTES = 64 * 1024
 PACED_BPS = 10**9
-PACED_BYTES = 32 << 20
+PACED_BYTES = sized(32 << 20, 1 << 20)
 LIMIT_S = 60
 
 

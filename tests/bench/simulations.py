@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parent))
-from results import Result, compare
+from tests.bench.extent import sized
+from tests.bench.results import Result, compare
+from tests.bench.trees import OURS, Figure, Tree, compare_trees
+from tests.big_traces import usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,9 +78,9 @@ class Command:
         """Return the experiment file."""
         return EXPERIMENT.format(
             name="measured",
-            ranks=self.ranks,
+            ranks=sized(self.ranks, 16),
             stream=self.stream,
-            topology=self.topology or STAR.format(ranks=self.ranks),
+            topology=self.topology or STAR.format(ranks=sized(self.ranks, 16)),
             links=LINKS if self.topology else HOST_LINKS,
             simulation=self.simulation,
         )
@@ -141,49 +142,86 @@ LOOP_S = 1.0
 SAMPLING_FLOOR = 1 / 1.05
 
 
+FIGURES = (
+    *(
+        (
+            "hops",
+            name,
+            Figure(f"packet level, {about}: DCQCN, marks and samples", "M hops/s"),
+        )
+        for name, about in ABOUT_HOPS.items()
+    ),
+    *(
+        (
+            "loop",
+            name,
+            Figure(
+                f"message level, {name} of 1,024 ranks, 64 MiB: events alone",
+                "CPU s",
+                is_time=True,
+            ),
+        )
+        for name in ("ring", "direct")
+    ),
+)
+TAKEN = ("s", "CPU s", "MiB")
+"""Units of what a whole simulation takes."""
+
+
 def measure_simulations(rounds: int) -> Iterator[Result]:
     """Yield what simulations take, each beside what is demanded of it.
 
     Of *rounds* the least is taken, except of what takes half a minute each time.
     """
-    for name, demanded in HOPS.items():
-        found = [_figure("hops", name) for _ in range(rounds)]
-        yield _demanded(
-            f"packet level, {ABOUT_HOPS[name]}: DCQCN, marks and samples",
-            max(found),
-            "M hops/s",
-            demanded,
-            is_time=False,
-        )
-    for name in ("ring", "direct"):
-        found = [_figure("loop", name) for _ in range(rounds)]
-        yield _demanded(
-            f"message level, {name} of 1,024 ranks, 64 MiB: events alone",
-            min(found),
-            "CPU s",
-            LOOP_S,
-        )
+    for kind, name, figure in FIGURES:
+        found = [_figure(OURS, kind, name) for _ in range(rounds)]
+        if figure.is_time:
+            yield _demanded(figure, min(found), LOOP_S)
+        else:
+            yield _demanded(figure, max(found), HOPS[name])
     yield _sampling(rounds)
     for command in COMMANDS:
         yield from _command(command, 1 if command.elapsed_s else rounds)
 
 
-def _demanded(
-    name: str, value: float, unit: str, limit: float, *, is_time: bool = True
-) -> Result:
-    return compare(name, [value], unit, "demanded", [limit], is_time=is_time, floor=1.0)
+def compare_simulations(earlier: Tree, rounds: int) -> Iterator[Result]:
+    """Yield what simulations take in this tree, against an earlier one."""
+    for kind, name, figure in FIGURES:
+
+        def measure(tree: Tree, kind: str = kind, name: str = name) -> list[float]:
+            return [_figure(tree, kind, name)]
+
+        yield from compare_trees([figure], measure, earlier, rounds)
+    with tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder:
+        path = Path(folder, "measured.yaml")
+        for about, text in (
+            ("packet level, quickstart", (CONFIGS / "quickstart.yaml").read_text()),
+            *((command.about, command.experiment()) for command in COMMANDS),
+        ):
+            path.write_text(text)
+            yield from compare_trees(
+                [Figure(about, unit, is_time=True) for unit in TAKEN],
+                lambda tree: _taken([path, "--runs", folder], tree),
+                earlier,
+                rounds,
+            )
 
 
-def _figure(kind: str, name: str) -> float:
-    """Return a figure from a process of its own."""
-    done = subprocess.run(
-        [sys.executable, __file__, kind, name],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=600,
+def _demanded(figure: Figure, value: float, limit: float) -> Result:
+    return compare(
+        figure.name,
+        [value],
+        figure.unit,
+        "demanded",
+        [limit],
+        is_time=figure.is_time,
+        floor=1.0,
     )
-    return float(json.loads(done.stdout))
+
+
+def _figure(tree: Tree, kind: str, name: str) -> float:
+    """Return a figure from a process of its own."""
+    return float(tree.measure("simulations.py", kind, name, timeout_s=600))
 
 
 def _command(command: Command, rounds: int) -> Iterator[Result]:
@@ -191,14 +229,11 @@ def _command(command: Command, rounds: int) -> Iterator[Result]:
         path = Path(folder, "measured.yaml")
         path.write_text(command.experiment())
         taken = [_taken([path, "--runs", folder]) for _ in range(rounds)]
-    limits = (
-        ("s", command.elapsed_s),
-        ("CPU s", command.cpu_s),
-        ("MiB", command.peak_mib),
-    )
-    for at, (unit, limit) in enumerate(limits):
+    limits = (command.elapsed_s, command.cpu_s, command.peak_mib)
+    for at, (unit, limit) in enumerate(zip(TAKEN, limits, strict=True)):
         if limit is not None:
-            yield _demanded(command.about, min(each[at] for each in taken), unit, limit)
+            figure = Figure(command.about, unit, is_time=True)
+            yield _demanded(figure, min(each[at] for each in taken), limit)
 
 
 def _sampling(rounds: int) -> Result:
@@ -221,14 +256,15 @@ def _sampling(rounds: int) -> Result:
     )
 
 
-def _taken(arguments: list[str | Path]) -> tuple[float, float, float]:
+def _taken(
+    arguments: list[str | Path], tree: Tree = OURS
+) -> tuple[float, float, float]:
     """Return the time, the processor time and the MiB that a simulation took."""
-    from tests.big_traces import usage_of
-
+    command = ["simulate", *arguments]
     begin = time.monotonic()
-    used = usage_of(["simulate", *arguments])
+    used = usage_of(command, python=tree.python)
     if used.exit_code:
-        raise SystemExit(f"chakram simulate {arguments[0]}: exit code {used.exit_code}")
+        raise subprocess.CalledProcessError(used.exit_code, [tree.python, *command])
     return time.monotonic() - begin, used.processor_s, used.peak_mib
 
 
@@ -258,7 +294,7 @@ def hops(name: str) -> float:
             return is_complete
 
     job.VirtualFabric = Timed
-    nranks = int(name.partition("-")[0])
+    nranks = sized(int(name.partition("-")[0]), 8)
     operations = {
         "8": [("all_to_all", 8 * MIB), ("all_reduce", 8 * MIB)],
         "64": [("all_to_all", 4 * MIB)],
@@ -267,7 +303,7 @@ def hops(name: str) -> float:
     }[name]
     topology = _clos(nranks)
     rows = [
-        collective(op, size, number=number, after=range(number))
+        collective(op, sized(size, 1024 * nranks), number=number, after=range(number))
         for number, (op, size) in enumerate(operations)
     ]
     world = world_group(nranks)
@@ -280,7 +316,7 @@ def hops(name: str) -> float:
             congestion_control="dcqcn",
             congestion_parameters=dcqcn_arguments(line_bps=100 * GBIT),
         ),
-        settings=RunSettings(warmup=0, measured=8 if nranks == 8 else 1),
+        settings=RunSettings(warmup=0, measured=8 if name == "8" else 1),
     )
     result = job.simulate_plan(
         plan,
@@ -333,7 +369,7 @@ def loop(name: str) -> float:
             took_s += time.process_time() - begin
             return has_ended
 
-    nranks = 1024
+    nranks = sized(1024, 16)
     network, _ = network_of(single_switch(nranks, 400 * GBIT, host_delay_ns=500))
     op = CollectiveOp.ALL_REDUCE if name == "ring" else CollectiveOp.ALL_TO_ALL
     run_collective(

@@ -8,6 +8,7 @@ from pathlib import Path
 from chakram.chakra.write.writer import write_synthesis
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize
+from tests.bench.extent import at_most, sized
 from tests.big_traces import usage_of
 
 EXPERIMENT = """\
@@ -33,7 +34,14 @@ def test_a_job_of_a_thousand_ranks_is_planned_in_a_minute_and_a_half(
 ) -> None:
     # Mixtral's 32 layers with 8 ranks per expert group: 394,240 nodes.
     synthesis = synthesize(
-        MoeTrace(synth="moe", ranks=1024, ep=8, dp=128, layers=32, hidden=4096)
+        MoeTrace(
+            synth="moe",
+            ranks=sized(1024, 16),
+            ep=8,
+            dp=sized(128, 2),
+            layers=sized(32, 2),
+            hidden=4096,
+        )
     )
     write_synthesis(tmp_path / "traces", synthesis)
     path = tmp_path / "large.yaml"
@@ -47,5 +55,5 @@ def test_a_job_of_a_thousand_ranks_is_planned_in_a_minute_and_a_half(
         f"{used.peak_mib:.0f} MiB, saved plan {saved.stat().st_size / 1e6:.1f} MB"
     )
     assert used.exit_code == 0
-    assert took_s < 90
+    assert took_s < at_most(90)
     assert used.peak_mib * 2**20 < 6 * 10**9

@@ -15,6 +15,7 @@ from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import rank_schedule
 from chakram_agent.shard import GARBAGE_THRESHOLD
+from tests.bench.extent import at_most, sized
 
 AR, A2A = CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_TO_ALL
 
@@ -41,11 +42,13 @@ def test_a_share_of_a_thousand_ranks_is_expanded_quickly(
     threshold = gc.get_threshold()
     gc.set_threshold(GARBAGE_THRESHOLD)
     try:
-        for position in (0, 250, 500, 750, 1000):  # each is cached once it is expanded
+        for position in sized(
+            (0, 250, 500, 750, 1000), (0,)
+        ):  # each is cached once it is expanded
             begin = time.process_time()
             rank_schedule(how, position=position, nranks=1024)
             times_ms.append((time.process_time() - begin) * 1e3)
     finally:
         gc.set_threshold(*threshold)
     print(f"\n{op} {name}: {min(times_ms):.1f} ms")  # noqa: T201
-    assert min(times_ms) < limit_ms
+    assert min(times_ms) < at_most(limit_ms)
