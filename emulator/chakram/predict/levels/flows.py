@@ -60,9 +60,7 @@ _LEAST_PART = 1e-12
 
 
 def _wide(old: array[float], needed: int) -> array[float]:
-    """Return *old* if it has *needed* numbers, else a larger copy."""
-    if needed <= len(old):
-        return old
+    """Return a larger copy of *old*; see ``grown``."""
     new = array("d", bytes(8 * max(2 * len(old), needed)))
     memoryview(new)[: len(old)] = memoryview(old)
     return new
@@ -256,7 +254,8 @@ class FlowLevel(MessageLevel):
                 if link != _NONE and self._capacity[link] > 0.0:
                     self._using[link] += 1
                     total += 1
-        self._users = grown(self._users, total)
+        if total > len(self._users):
+            self._users = grown(self._users, total)
         place = 0
         for link in range(links):
             self._first[link] = place

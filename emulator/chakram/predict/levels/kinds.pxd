@@ -35,7 +35,7 @@ cdef class Kinds:
         index="Py_ssize_t", row="Py_ssize_t", first_send="Py_ssize_t",
         most="Py_ssize_t", nchunks="Py_ssize_t", first_chunk="Py_ssize_t",
         number="Py_ssize_t", first_receive="Py_ssize_t", ends="Py_ssize_t",
-        first_group="Py_ssize_t", size_bytes="long long",
+        first_group="Py_ssize_t", size_bytes="long long", needed="Py_ssize_t",
     )
     cdef _add_shape(self, columns)
     @cython.locals(

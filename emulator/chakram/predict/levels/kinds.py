@@ -100,25 +100,27 @@ class Kinds:
         self, size_class: int, size_bytes: int, packets: int, taken_ns: int
     ) -> None:
         """Take note of what a class of size is."""
-        self._size_bytes = grown(self._size_bytes, size_class + 1)
-        self._size_packets = grown(self._size_packets, size_class + 1)
-        self._size_taken = grown(self._size_taken, size_class + 1)
+        if size_class >= len(self._size_bytes):
+            self._size_bytes = grown(self._size_bytes, size_class + 1)
+            self._size_packets = grown(self._size_packets, size_class + 1)
+            self._size_taken = grown(self._size_taken, size_class + 1)
         self._size_bytes[size_class] = size_bytes
         self._size_packets[size_class] = packets
         self._size_taken[size_class] = taken_ns
 
     def _add_shape(self, columns: MessageColumns) -> int:
         number = len(self._shape_of)
-        self._shapes = grown(self._shapes, (number + 1) * _SHAPE)
+        if (number + 1) * _SHAPE > len(self._shapes):
+            self._shapes = grown(self._shapes, (number + 1) * _SHAPE)
         chunks = columns.chunk_sizes
         reduced = columns.reduced
         first_chunk = self._chunks_used
         nchunks = len(chunks)
         # What is added up takes longer: a class of its own for each way.
         ways = sorted(set(reduced)) if nchunks else []
-        self._chunk_sizes = grown(
-            self._chunk_sizes, first_chunk + max(1, nchunks * len(ways))
-        )
+        needed = first_chunk + nchunks * len(ways)
+        if needed > len(self._chunk_sizes):
+            self._chunk_sizes = grown(self._chunk_sizes, needed)
         for way in ways:
             for size_bytes in chunks:
                 self._chunk_sizes[self._chunks_used] = self._size_class(
@@ -126,7 +128,9 @@ class Kinds:
                 )
                 self._chunks_used += 1
         first_send = self._sends_used
-        self._sends = grown(self._sends, (first_send + len(columns.peers)) * _SEND)
+        needed = (first_send + len(columns.peers)) * _SEND
+        if needed > len(self._sends):
+            self._sends = grown(self._sends, needed)
         for index, peer in enumerate(columns.peers):
             row = (first_send + index) * _SEND
             self._sends[row + _PEER] = peer
@@ -144,15 +148,15 @@ class Kinds:
             self._sends[row + _WAITS] = columns.waits[index]
         self._sends_used += len(columns.peers)
         first_receive = self._releases_used
-        self._releases = grown(
-            self._releases, first_receive + len(columns.first_dependent)
-        )
+        needed = first_receive + len(columns.first_dependent)
+        if needed > len(self._releases):
+            self._releases = grown(self._releases, needed)
         for each in columns.first_dependent:
             self._releases[self._releases_used] = each + self._dependents_used
             self._releases_used += 1
-        self._dependents = grown(
-            self._dependents, self._dependents_used + len(columns.dependents)
-        )
+        needed = self._dependents_used + len(columns.dependents)
+        if needed > len(self._dependents):
+            self._dependents = grown(self._dependents, needed)
         for each in columns.dependents:
             self._dependents[self._dependents_used] = each
             self._dependents_used += 1
@@ -169,9 +173,9 @@ class Kinds:
         self._shapes[row + _BATCH] = columns.batch
         self._shapes[row + _IN_TURN] = columns.in_turn
         ends = len(columns.first_send)
-        self._positions = grown(
-            self._positions, (self._positions_used + ends) * _POSITION
-        )
+        needed = (self._positions_used + ends) * _POSITION
+        if needed > len(self._positions):
+            self._positions = grown(self._positions, needed)
         for index in range(ends):
             row = self._positions_used * _POSITION
             self._positions[row + _FIRST_SEND] = first_send + columns.first_send[index]
@@ -189,9 +193,11 @@ class Kinds:
         first_group, first_member = self._groups_used, self._members_used
         # One row more: where the members of the last group end.
         self._groups_used += len(columns.needs) + 1
-        self._groups = grown(self._groups, self._groups_used * _WAITERS)
+        if self._groups_used * _WAITERS > len(self._groups):
+            self._groups = grown(self._groups, self._groups_used * _WAITERS)
         self._members_used += len(columns.members)
-        self._members = grown(self._members, self._members_used)
+        if self._members_used > len(self._members):
+            self._members = grown(self._members, self._members_used)
         for index, each in enumerate(columns.members):
             self._members[first_member + index] = each
         most = counters = position = 0

@@ -151,7 +151,8 @@ class MessageLevel(Traffic):
     def _add_link(self, link: LevelLink) -> None:
         number = self._link_count
         self._link_count += 1
-        self._links = grown(self._links, self._link_count * _LINK)
+        if self._link_count * _LINK > len(self._links):
+            self._links = grown(self._links, self._link_count * _LINK)
         key = (link.rate_bps, link.delay_ns)
         kind = self._kind_of.setdefault(key, len(self._kind_of))
         if kind == len(self._examples):
@@ -257,7 +258,8 @@ class MessageLevel(Traffic):
         hops = self._network.next_links(last)
         row = self._hops_used
         self._hops_used += 2 * self._routers + sum(map(len, hops))
-        self._hops = grown(self._hops, self._hops_used)
+        if self._hops_used > len(self._hops):
+            self._hops = grown(self._hops, self._hops_used)
         at = row + 2 * self._routers
         for router, links in enumerate(hops):
             self._hops[row + 2 * router] = at

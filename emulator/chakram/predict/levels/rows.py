@@ -138,9 +138,12 @@ WHERE = 3
 
 
 def grown(old: array[int], needed: int) -> array[int]:
-    """Return *old* if it has *needed* numbers, else a larger copy."""
-    if needed <= len(old):
-        return old
+    """Return a copy of *old* with room for *needed* numbers, more than it has.
+
+    Callers ask only for what has no room: compiled, a view that is passed and kept
+    again wraps the one before it, and a chain of thousands overflows the stack when it
+    is freed.
+    """
     new = array("q", bytes(8 * max(2 * len(old), needed)))
     memoryview(new)[: len(old)] = memoryview(old)
     return new

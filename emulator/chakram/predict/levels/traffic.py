@@ -164,7 +164,8 @@ class Traffic(Kinds):
         else:
             first = self._shares_used
             self._shares_used += nranks
-            self._shares = grown(self._shares, self._shares_used * _SHARE)
+            if self._shares_used * _SHARE > len(self._shares):
+                self._shares = grown(self._shares, self._shares_used * _SHARE)
         self._open_shares[first] = nranks
         rotates = self._shapes[shape * _SHAPE + _ROTATES]
         place = self._shapes[shape * _SHAPE + _PLACE]
@@ -313,7 +314,8 @@ class Traffic(Kinds):
             return free.pop()
         first = self._counters_used
         self._counters_used += count
-        self._counters = grown(self._counters, self._counters_used)
+        if self._counters_used > len(self._counters):
+            self._counters = grown(self._counters, self._counters_used)
         return first
 
     def _end(self, share: int) -> None:
