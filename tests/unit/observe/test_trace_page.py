@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bokeh.models import HBar, Rect, Step, VBar
 
+from chakram.chakra.read.options import WarningKind
+from chakram.chakra.remark import Remark
 from chakram.chakra.summary.distribution import distribution
 from chakram.observe.report import trace_document as document_module
 from chakram.observe.report import trace_page
@@ -167,29 +169,21 @@ def test_durations_and_dependencies_are_drawn(two: Made) -> None:
     assert len(distributions_table(summary).rows) == 3
 
 
-class Warned:
-    """A warning as a page needs it."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        self.kind, self.text = kind, text
-
-    def __str__(self) -> str:
-        return self.text
-
-
 def test_warnings_of_a_kind_are_one_banner(two: Made) -> None:
-    traces, summary = two
-    lost = replace(summary, traffic=replace(summary.traffic, unplaced=3))
-    warnings: Any = (Warned("a", "one"), Warned("b", "other"), Warned("a", "two"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace_page, "trace_document", lambda *args, **more: {})
-        page = page_of(replace(traces, warnings=warnings), lost)
-        assert page_of(*two)["banners"] == []
+    lost = replace(two[1], traffic=replace(two[1].traffic, unplaced=3))
+    kinds = WarningKind.NO_SIZE, WarningKind.COLLECTIVE_BODY
+    warnings = (
+        Remark(kinds[0], 0, "w.0, node 1", "has no size"),
+        Remark(kinds[1], 0, "w.0, node 2", "is a collective and a body"),
+        Remark(kinds[0], 1, "w.1, node 1", "has no size", count=4),
+    )
+    page = page_of(replace(two[0], warnings=warnings), lost)
+    assert page_of(*two)["banners"] == []
     assert page["banners"] == [
         "3 nodes do not say whom they send to: they are not in the traffic. chakram "
         "trace lint tells more.",
-        "one (and 1 more ranks)",
-        "other",
+        f"w.0, node 1: has no size [{kinds[0]}: 5 times in 2 ranks]",
+        f"w.0, node 2: is a collective and a body [{kinds[1]}]",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.chakra.read.options import merge_warnings
 from chakram.observe.report import plots
 from chakram.observe.report.page import Block, Plot, Section, render_page
 from chakram.observe.report.trace_document import trace_document
@@ -87,13 +88,7 @@ def _banners(traces: TraceSet, summary: TraceSummary) -> list[str]:
             f"{summary.traffic.unplaced} nodes do not say whom they send to: they are "
             "not in the traffic. chakram trace lint tells more."
         )
-    by_kind: dict[str, list[str]] = {}
-    for warning in traces.warnings:
-        by_kind.setdefault(warning.kind, []).append(str(warning))
-    for texts in by_kind.values():
-        more = f" (and {len(texts) - 1} more ranks)" if len(texts) > 1 else ""
-        banners.append(texts[0] + more)
-    return banners
+    return banners + list(merge_warnings(traces.warnings).values())
 
 
 def _communication(summary: TraceSummary, table: Table) -> Section:
