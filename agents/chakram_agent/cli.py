@@ -18,6 +18,7 @@ from chakram.control.service import TlsFiles
 from chakram.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.fabric.process import die_with_parent, set_niceness
 from chakram.fabric.state import prepare_root, state_root
+from chakram.plain_text import plain_output
 from chakram.units import parse_rate
 from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.shell import ServeOptions, serve
@@ -221,6 +222,11 @@ def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    with plain_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parsed = parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO if parsed.verbose else logging.WARNING,

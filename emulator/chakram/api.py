@@ -19,6 +19,7 @@ from chakram.observe import run_results
 from chakram.observe.console import render_table
 from chakram.observe.sides import read_side
 from chakram.observe.why import why_of
+from chakram.plain_text import plain
 from chakram.results import comparison
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Results(run_results.RunResults):
         return f"<Results of {self.manifest.name} in {self.path}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f"<pre>{html.escape(plain(str(self)))}</pre>"
 
 
 def open_run(directory: str | Path) -> Results:

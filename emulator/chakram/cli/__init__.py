@@ -31,6 +31,7 @@ from chakram.errors import (
     InputError,
     RunInterrupted,
 )
+from chakram.plain_text import plain_output
 from chakram.units import about_size, format_size
 
 __all__ = ["command_line", "main"]
@@ -184,6 +185,11 @@ def _check_address_space(least_bytes: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    with plain_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     invocation = _Invocation()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:

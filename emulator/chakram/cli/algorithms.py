@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from chakram.cli.consoles import Console
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 from chakram.units import format_size, format_time, parse_rate, parse_size, parse_time

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Column, Table
 
+from chakram.cli.consoles import Console
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 from chakram.units import format_rate, parse_rate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from chakram.cli.consoles import Console
 from chakram.cli.options import Json, print_json
 from chakram.errors import EnvironmentProblem
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from chakram.cli.consoles import Console
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError, NoLab
 from chakram.units import format_rate, format_time

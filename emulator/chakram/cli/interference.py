@@ -126,7 +126,7 @@ def _show(
         endless=[
             name
             for name, job in results.manifest.jobs.items()
-            if job["iterations"] is None
+            if job.get("iterations", 0) is None
         ],
     )
     banners, notes = measurements.facts.banners, _notes(found)
@@ -137,7 +137,12 @@ def _show(
         "notes": [*banners, *notes],
     }
     text = json_text("interference", document)
-    (together / FILE).write_text(text + "\n", encoding="utf-8")
+    try:
+        (together / FILE).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RunDirectoryError(
+            str(together / FILE), f"cannot be written: {error.strerror}"
+        ) from error
     if as_json:
         print(text)
     else:
@@ -166,8 +171,9 @@ def _notes(found: Sequence[JobInterference]) -> list[str]:
 
 def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Column, Table
+
+    from chakram.cli.consoles import Console
 
     console = Console()
     if not console.is_terminal:

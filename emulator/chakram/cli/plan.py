@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Column, Table
 
 from chakram.addresses import IPV6
+from chakram.cli.consoles import Console
 from chakram.cli.options import (
     ExperimentPath,
     Json,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chakram.cli.consoles import Console
 from chakram.preflight.report import (
     CHECKS,
     FAILED,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -24,6 +23,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from chakram.cli.consoles import Console
 from chakram.results.intervals import HEADING, AgentSample, Intervals, time_left
 
 if TYPE_CHECKING:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chakram.plain_text import one_line
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -44,6 +46,7 @@ def fitted(
         width: Columns of characters that a line may have; None: any number.
         indent: Blanks that the caller puts before every line.
     """
+    rows = [tuple(map(one_line, row)) for row in rows]
     widths = [
         1
         + max(

@@ -104,8 +104,9 @@ def cut(
 
 
 def _print_table(written: WrittenCut) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from chakram.cli.consoles import Console
 
     names = ("rank", "was", "nodes before", "nodes", "collectives", "messages", "joins")
     table = Table(box=None)

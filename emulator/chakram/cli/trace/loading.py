@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
+from chakram.cli.consoles import Console
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from chakram.cli.consoles import Console
 from chakram.cli.trace.loading import warning_lines
 from chakram.observe.report.trace_tables import (
     communication_table,

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from typer.core import TyperGroup
 
+from chakram.cli.consoles import Console
 from chakram.cli.examples import examples_text
 from chakram.cli.options import Json, print_json
 from chakram.cli.trace.loading import Force, declare_parameters

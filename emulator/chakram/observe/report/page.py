@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 import chakram
 from chakram.observe.report.blocks import Facts, Table
+from chakram.plain_text import plain
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
@@ -84,13 +85,25 @@ def render_page(
         sections=sections,
         version=chakram.__version__,
         bokeh=Markup(_bokeh()) if plots else "",
-        script=Markup(script),
+        script=Markup(_HIDDEN_IN_SCRIPT.sub(_shown, script)),
         div=lambda plot: Markup(divs[names[id(plot.figure)]]),
         kind=lambda block: type(block).__name__,
         letter=_letter,
         data=Markup(_for_script(document)),
     )
-    return page
+    return plain(page)
+
+
+_HIDDEN_IN_SCRIPT = re.compile(r"(?<!\\)((?:\\{4})*)\\\\(u[0-9a-f]{4})")
+"""An escape of JSON in a string of JavaScript, as Bokeh writes texts of plots."""
+
+
+def _shown(match: re.Match[str]) -> str:
+    """Return an escape so that readers see it, if its character is not ``plain``."""
+    character = chr(int(match[2][1:], 16))
+    is_half = "\ud800" <= character <= "\udfff"
+    hidden = not is_half and plain(character) != character
+    return rf"{match[1]}\\\\{match[2]}" if hidden else match[0]
 
 
 def _letter(section: Section, block: Facts | Table, name: str) -> str:
