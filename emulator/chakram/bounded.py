@@ -1,14 +1,23 @@
-"""Reads files of users whole, within a bound."""
+"""Reads files of users whole, and JSON in them, within bounds."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from chakram.units import format_size
 
 if TYPE_CHECKING:
     from chakram.errors import InputError
+
+
+_MOST_DIGITS = 20
+"""Of an integer: that of 64 bits has no more."""
+
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class _Stream(Protocol):
@@ -56,3 +65,46 @@ def read_stream_bounded(
     if len(data) > limit_bytes:
         raise error(source, f"is longer than {format_size(limit_bytes)}", hint)
     return data
+
+
+def parse_json(
+    data: bytes, source: str, *, error: type[InputError], hint: str | None = None
+) -> Any:
+    """Return what a JSON document holds; None for NaN and Infinity: not known.
+
+    Numbers are finite and integers have at most 20 digits; texts are valid Unicode.
+
+    Args:
+        data: The document.
+        source: Its name, for errors.
+        error: What is raised.
+        hint: What to do, for errors.
+
+    Raises:
+        InputError: An *error* if it is no such document.
+    """
+    try:
+        document = json.loads(
+            data,
+            parse_constant=lambda _: None,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
+        if _HALF_CHARACTER.search(data):
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as problem:
+        raise error(source, f"is no JSON: {problem}", hint) from problem
+    return document
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text.lstrip("-")) > _MOST_DIGITS:
+        raise ValueError(f"the number {text[:40]} has more than {_MOST_DIGITS} digits")
+    return int(text)

@@ -7,9 +7,12 @@ of ours has its unit in its name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from chakram.errors import ResultsError
 from chakram.observe.console import DIVIDED, redop
 from chakram.results.summary import SIMULATE, Summary, SummaryRow
 
@@ -50,6 +53,57 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "ecn_marked_packets": summary.marked,
         "retransmissions": _retransmissions(summary.traffic),
     }
+
+
+_NUMBER = (int, float)
+_MEMBERS: dict[str, dict[str, tuple[type, ...]]] = {
+    "results": {
+        **{"job": (str,), "collective": (str,), "nranks": (int,), "size": (int,)},
+        **{"time_ns": _NUMBER, "cv": (*_NUMBER, NoneType), "samples": (int,)},
+    },
+    "iterations": {
+        **{"job": (str,), "mean_ns": _NUMBER, "cv": (*_NUMBER, NoneType)},
+        "iterations": (int,),
+    },
+    "ranks": {"job": (str,), "rank": (int,)},
+    "links": {"link": (str,), "direction": (str,)},
+}
+"""By list of a document, what readers need of each member."""
+
+
+def check_run_document(document: Mapping[str, Any], source: str) -> None:
+    """Check that a document that was read has what readers need of it.
+
+    Args:
+        document: A JSON object.
+        source: Its name, for errors.
+
+    Raises:
+        ResultsError: If a member is missing, or of another type.
+    """
+    run = document.get("run")
+    if not isinstance(run, dict) or not isinstance(run.get("world"), str):
+        raise _lacking(source, "run.world")
+    banners = run.get("banners", [])
+    if not isinstance(banners, list) or not all(isinstance(b, str) for b in banners):
+        raise _lacking(source, "run.banners")
+    for name, kinds in _MEMBERS.items():
+        members = document.get(name)
+        if not isinstance(members, list):
+            raise _lacking(source, name)
+        for place, member in enumerate(members):
+            for key, types in kinds.items():
+                value = member.get(key, ...) if isinstance(member, dict) else ...
+                if not isinstance(value, types) or isinstance(value, bool):
+                    raise _lacking(source, f"{name}[{place}].{key}")
+
+
+def _lacking(source: str, key: str) -> ResultsError:
+    return ResultsError(
+        source,
+        f"is not the JSON of a run: {key} is missing, or not what a run has there",
+        "print it again with `chakram show --json`",
+    )
 
 
 def _retransmissions(traffic: Traffic | None) -> dict[str, int] | None:

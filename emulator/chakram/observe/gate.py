@@ -18,11 +18,12 @@ from xml.etree import ElementTree as Xml
 
 from pydantic import Field
 
-from chakram.bounded import read_bounded
+from chakram.bounded import parse_json, read_bounded
 from chakram.errors import ConfigError, ResultsError
-from chakram.observe.document import summary_document
+from chakram.observe.document import check_run_document, summary_document
 from chakram.observe.run_results import open_run
 from chakram.observe.sides import read_side
+from chakram.plain_text import code_block, code_span, one_line, plain
 from chakram.results.comparison import Comparison, compare, sentences
 from chakram.results.expressions import Expression
 from chakram.settings.quantities import Model
@@ -120,14 +121,12 @@ def read_results(path: Path) -> dict[str, Any]:
         path, limit_bytes=_MOST_BYTES, error=ResultsError, size_hint="is it a result?"
     )
     hint = "name a run directory, or a file that `chakram show --json` has printed"
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(str(path), f"is no JSON: {error}", hint) from error
+    document = parse_json(data, str(path), error=ResultsError, hint=hint)
     if not isinstance(document, dict) or not str(document.get("schema")).startswith(
         "chakram.run/"
     ):
         raise ResultsError(str(path), "is not the JSON of a run", hint)
+    check_run_document(document, str(path))
     return document
 
 
@@ -175,12 +174,12 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
                 )
             )
         if not found and rule.each is not None:
-            # A rule that is about nothing must not look as if it were kept.
+            # A rule about nothing does not hold, unless it says so.
             verdicts.append(
                 Verdict(
                     rule=rule.name or rule.check,
                     subject="",
-                    holds=None,
+                    holds=True if check.or_nothing else None,
                     values=f"there are no {rule.each}"
                     + (f" where {rule.where}" if rule.where else ""),
                 )
@@ -278,7 +277,7 @@ def junit(judgement: Judgement, *, name: str) -> str:
     failed = sum(each.holds is not True for each in verdicts)
     suite = Xml.Element(
         "testsuite",
-        name=name,
+        name=one_line(name),
         tests=str(len(verdicts)),
         failures=str(failed),
         errors="0",
@@ -286,15 +285,17 @@ def junit(judgement: Judgement, *, name: str) -> str:
     )
     for each in verdicts:
         title = f"{each.rule}: {each.subject}" if each.subject else each.rule
-        case = Xml.SubElement(suite, "testcase", classname=name, name=title)
+        case = Xml.SubElement(
+            suite, "testcase", classname=one_line(name), name=one_line(title)
+        )
         if each.holds is not True:
             message = "does not hold" if each.holds is False else "cannot be judged"
             failure = Xml.SubElement(
-                case, "failure", message=f"{message}: {each.values}"
+                case, "failure", message=one_line(f"{message}: {each.values}")
             )
-            failure.text = "\n".join((each.values, *judgement.comparison))
+            failure.text = plain("\n".join((each.values, *judgement.comparison)))
         else:
-            Xml.SubElement(case, "system-out").text = each.values
+            Xml.SubElement(case, "system-out").text = plain(each.values)
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -305,11 +306,15 @@ def markdown(judgement: Judgement, *, name: str) -> str:
     failed = [each for each in verdicts if each.holds is not True]
     kept = len(verdicts) - len(failed)
     lines = [
-        f"## {name}: {'FAILED' if failed else 'passed'}",
+        f"## {code_span(name)}: {'FAILED' if failed else 'passed'}",
         "",
         f"{kept} of {len(verdicts)} conditions hold.",
         "",
-        *(line for each in judgement.comparison for line in (each, "")),
+        *(
+            [code_block("\n".join(judgement.comparison)), ""]
+            if judgement.comparison
+            else ()
+        ),
         "| | rule | of | values |",
         "|---|---|---|---|",
     ]
@@ -321,8 +326,6 @@ def markdown(judgement: Judgement, *, name: str) -> str:
             if each.holds is None
             else "**FAILED**"
         )
-        cells = (mark, each.rule, each.subject, each.values)
-        lines.append(
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-        )
+        cells = map(code_span, (each.rule, each.subject, each.values))
+        lines.append(f"| {' | '.join((mark, *cells))} |")
     return "\n".join(lines) + "\n"

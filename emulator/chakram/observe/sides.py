@@ -16,7 +16,6 @@ Times are undilated.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter as Counted
 from collections import defaultdict
@@ -27,9 +26,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from chakram.bounded import read_bounded
+from chakram.bounded import parse_json, read_bounded
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import InputError, ResultsError
+from chakram.observe.document import check_run_document
 from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import RunResults, open_run, runs_in
 from chakram.observe.why import paths_of, surroundings_of
@@ -105,10 +105,7 @@ def _data(path: Path) -> bytes:
 
 
 def _json(path: Path) -> Any:
-    try:
-        return json.loads(_data(path))
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(str(path), f"is no JSON: {error}") from error
+    return parse_json(_data(path), str(path), error=ResultsError)
 
 
 def run_settings(results: RunResults) -> dict[str, Any]:
@@ -336,25 +333,20 @@ def _counters(summary: Summary) -> dict[str, Counter]:
 
 def _of_document(document: Mapping[str, Any], source: str) -> Side:
     """Return what ``chakram run --json`` has printed; only means stand there."""
+    check_run_document(document, source)
     times: dict[Key, Times] = {}
-    exact = False
-    try:
-        exact = document["run"]["world"] == SIMULATE
-        for each in document["iterations"]:
-            key: Key = ("iteration", each["job"])
+    exact = document["run"]["world"] == SIMULATE
+    for each in document["iterations"]:
+        key: Key = ("iteration", each["job"])
+        times[key] = stated_times(
+            each["mean_ns"], each["cv"], each["iterations"], exact=exact
+        )
+    for row in document["results"]:
+        if row["collective"] != CollectiveOp.BARRIER:
+            key = ("size", row["collective"], row["nranks"], row["size"])
             times[key] = stated_times(
-                each["mean_ns"], each["cv"], each["iterations"], exact=exact
+                row["time_ns"], row["cv"], row["samples"], exact=exact
             )
-        for row in document["results"]:
-            if row["collective"] != CollectiveOp.BARRIER:
-                key = ("size", row["collective"], row["nranks"], row["size"])
-                times[key] = stated_times(
-                    row["time_ns"], row["cv"], row["samples"], exact=exact
-                )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ResultsError(
-            source, f"is not what chakram run --json prints: {error!r}"
-        ) from error
     return Side(
         name=source,
         kind="simulation" if exact else "run",

@@ -6,7 +6,9 @@ what its members have, and a comparison with a list compares each.  Numbers may 
 unit: ``5ms`` (in ns), ``64KiB`` (in bytes), ``5%`` (0.05).
 
 What is not known (null) makes what depends on it unknown, except for ``known(x)``, and
-where the rest decides (``false and x``).  Cost is bounded by the text: at most 1,000
+where the rest decides (``false and x``).  A list without members makes unknown what
+depends on it, except for its ``len``: a condition that ends with ``or nothing`` holds
+instead.  Cost is bounded by the text: at most 1,000
 characters and 200 parts, no powers, no text or list can be made longer.
 """
 
@@ -34,6 +36,7 @@ _QUANTITY = re.compile(
     + "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
     + r")(?![\w(])"
 )
+_OR_NOTHING = re.compile(r"\s+or\s+nothing\s*\Z")
 _TEXT = re.compile(r"""("[^"]*"|'[^']*')""")
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -73,6 +76,9 @@ class Expression:
         text: What somebody wrote.
         where: Its place, for errors.
 
+    Attributes:
+        or_nothing: Whether it holds where a list that it is about has no members.
+
     Raises:
         ConfigError: If it is none, or too long.
     """
@@ -80,12 +86,14 @@ class Expression:
     def __init__(self, text: str, *, where: str) -> None:
         self.text = text
         self._where = where
+        written = _OR_NOTHING.sub("", text)
+        self.or_nothing = written != text
         if len(text) > _MOST_CHARACTERS:
             raise ConfigError(
                 where, f"is longer than {_MOST_CHARACTERS} characters", "split the rule"
             )
         try:
-            self._tree = ast.parse(_without_units(text), mode="eval").body
+            self._tree = ast.parse(_without_units(written), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise ConfigError(
                 where, f"{text!r} is no condition: {_why(error)}", _EXAMPLE
@@ -150,12 +158,22 @@ class Expression:
         Raises:
             ConfigError: If a name means nothing, or the kinds of values do not fit.
         """
+        looked_at: dict[str, Any] = {}
         try:
-            return self._value(self._tree, names, used)
+            value = self._value(self._tree, names, looked_at)
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise ConfigError(
                 self._where, f"{self.text!r} cannot be computed: {error}", _EXAMPLE
             ) from None
+        finally:
+            used.update(looked_at)
+        if value is None and self.or_nothing and [] in looked_at.values():
+            known = not any(
+                each is None or (isinstance(each, list) and None in each)
+                for each in looked_at.values()
+            )
+            return True if known else None
+        return value
 
     def _value(
         self, node: ast.AST, names: Mapping[str, Any], used: dict[str, Any]
@@ -281,7 +299,7 @@ def _joined(values: Any, decisive: bool) -> bool | None:
 
 def _compared(how: Callable[[Any, Any], bool], a: Any, b: Any) -> Any:
     if how in (_COMPARISONS[ast.In], _COMPARISONS[ast.NotIn]):
-        return None if a is None or b is None else how(a, b)
+        return None if a is None or b is None or b == [] else how(a, b)
     if isinstance(a, list) and not isinstance(b, list):
         return [_compared(how, each, b) for each in a]
     if isinstance(b, list) and not isinstance(a, list):
@@ -293,6 +311,8 @@ def _called(name: str, arguments: list[Any]) -> Any:
     if name == "known":
         return all(each is not None for each in arguments)
     values = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
+    if values == [] and arguments and name != "len":
+        return None
     if name in _OF_TRUTHS:
         return _joined(values, name == "any")
     if None in arguments or None in values:

@@ -82,8 +82,8 @@ def test_a_slower_link_fails_and_is_told(
     assert message.startswith("does not hold: slower = 2")
     assert told in (failure.text or "")
     text = summary.read_text()
-    assert text.startswith("## chakram gate rules.yaml: FAILED\n")
-    assert "| **FAILED** | no collective is slower than before |" in text
+    assert text.startswith("## `chakram gate rules.yaml`: FAILED\n")
+    assert "| **FAILED** | `no collective is slower than before` |" in text
     assert text.index(told) < text.index("| | rule |")
 
     assert main(["gate", str(slow.path), *options, "--json"]) == 6

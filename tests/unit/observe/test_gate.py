@@ -8,7 +8,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from chakram.errors import ConfigError
+from chakram.errors import ConfigError, ResultsError
 from chakram.observe.gate import (
     Judgement,
     Rule,
@@ -19,6 +19,7 @@ from chakram.observe.gate import (
     markdown,
     read_results,
 )
+from chakram.observe.sides import read_side
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,12 +99,18 @@ def test_a_rule_about_nothing_does_not_hold(judged: Any) -> None:
         Rule(check="time_ns < 400", each="results", where="size > 4096"),
         Rule(check="time_ns < 400", each="results", where="size > 1024"),
         Rule(check="drops == 0", each="links"),
+        Rule(check="all(links.drops == 0)"),
+        Rule(check="drops == 0 or nothing", each="links"),
+        Rule(check="all(links.drops == 0) or nothing"),
         now=document(links=[]),
     )
     assert told(found) == [
         ("", None, "there are no results where size > 4096"),
         ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300"),
         ("", None, "there are no links"),
+        ("", None, "links.drops = a list of 0"),
+        ("", True, "there are no links"),
+        ("", True, "links.drops = a list of 0"),
     ]
 
 
@@ -192,20 +199,22 @@ VERDICTS = (
 def test_markdown_has_what_does_not_hold_on_top() -> None:
     text = markdown(Judgement(verdicts=VERDICTS, comparison=("slow",)), name="ci")
     assert text.splitlines() == [
-        "## ci: FAILED",
+        "## `ci`: FAILED",
         "",
         "1 of 3 conditions hold.",
         "",
+        "```text",
         "slow",
+        "```",
         "",
         "| | rule | of | values |",
         "|---|---|---|---|",
-        "| **FAILED** | broken \\| odd | rank 3 | b = 2 |",
-        "| **unknown** | open |  | c = not known |",
-        "| ok | kept |  | a = 1 |",
+        "| **FAILED** | `broken \\| odd` | `rank 3` | `b = 2` |",
+        "| **unknown** | `open` |  | `c = not known` |",
+        "| ok | `kept` |  | `a = 1` |",
     ]
     assert markdown(Judgement(verdicts=VERDICTS[:1]), name="ci").startswith(
-        "## ci: passed\n\n1 of 1 conditions hold.\n"
+        "## `ci`: passed\n\n1 of 1 conditions hold.\n"
     )
 
 
@@ -241,3 +250,58 @@ def test_results_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(document()))
     assert read_results(path)["average_bus_bandwidth"] == 5.25
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"links": [{"link": "a-b"}]}, "links[0].direction is missing"),
+        ({"results": [3]}, "results[0].job is missing"),
+        ({"results": [row("all_reduce", 1, "5")]}, "results[0].time_ns is missing"),
+        ({"ranks": [{"job": "j", "rank": True}]}, "ranks[0].rank is missing"),
+        ({"iterations": {}}, "iterations is missing"),
+        ({"run": {"world": "x", "banners": [1]}}, "run.banners is missing"),
+        ({"run": []}, "run.world is missing"),
+        ({"average_bus_bandwidth": 10**400}, "has more than 20 digits"),
+        ({"unknown": "\ud800"}, "surrogates not allowed"),
+    ],
+)
+def test_a_document_that_no_run_has_printed_is_refused(
+    tmp_path: Path, change: dict[str, Any], found: str
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document(**change)))
+    for read in (read_results, read_side):
+        with pytest.raises(ResultsError) as caught:
+            read(path)
+        assert found in caught.value.found
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1e999"])
+def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document()).replace("5.25", text))
+    with pytest.raises(ResultsError, match="is too large"):
+        read_results(path)
+    path.write_text(json.dumps(document()).replace("5.25", "NaN"))
+    assert read_results(path)["average_bus_bandwidth"] is None
+
+
+def test_names_of_others_stay_text_in_reports() -> None:
+    evil = Verdict(
+        rule="a\x1b[31m`b`\n| <img> @you",
+        subject="\u202egnp",
+        holds=False,
+        values="\x00 = \ufffe",
+    )
+    judgement = Judgement(verdicts=(evil,), comparison=("slow \x1b", "```\n# lively"))
+    suite = Xml.fromstring(junit(judgement, name="\x07ci"))
+    assert suite.get("name") == "\\u0007ci"
+    assert suite[0].get("name") == ("a\\u001b[31m`b`\\u000a| <img> @you: \\u202egnp")
+    assert (suite[0][0].text or "").startswith("\\u0000 = \\ufffe\nslow \\u001b\n")
+    lines = markdown(judgement, name="ci").splitlines()
+    assert lines[4:8] == ["````text", "slow \\u001b", "```", "# lively"]
+    assert lines[-1] == (
+        "| **FAILED** | ``a\\u001b[31m`b`\\u000a\\| <img> @you`` | `\\u202egnp` | "
+        "`\\u0000 = \\ufffe` |"
+    )

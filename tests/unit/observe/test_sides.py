@@ -146,8 +146,12 @@ def test_settings_have_the_keys_that_set_takes(
 
 
 def test_a_printed_document_has_its_means(tmp_path: Path) -> None:
-    row = {"nranks": 4, "size": 1024, "time_ns": 5000, "cv": 0.2, "samples": 5}
-    document = {
+    row = {
+        "job": "j", "nranks": 4, "size": 1024, "time_ns": 5000, "cv": 0.2, "samples": 5,
+    }  # fmt: skip
+    document: dict[str, Any] = {
+        "ranks": [],
+        "links": [],
         "run": {"world": "namespaces", "banners": ["LATE"]},
         "iterations": [{"job": "j", "mean_ns": 100, "cv": 0.1, "iterations": 2}],
         "results": [
@@ -170,7 +174,7 @@ def test_a_printed_document_has_its_means(tmp_path: Path) -> None:
     assert (side.kind, side.times["iteration", "j"].error_ns) == ("simulation", 0)
     del document["iterations"]
     path.write_text(json.dumps(document))
-    with pytest.raises(ResultsError, match="is not what chakram run --json prints"):
+    with pytest.raises(ResultsError, match="is not the JSON of a run: iterations is"):
         read_side(path)
 
 
