@@ -96,8 +96,8 @@ def show(
 def _is_preflight(directory: Path) -> bool:
     """Tell whether a preflight is all that there is: runs may have one, too."""
     from chakram.observe.manifest import MANIFEST
+    from chakram.observe.plan_document import PLAN
     from chakram.observe.preflight_files import PREFLIGHT
-    from chakram.observe.run_results import PLAN
 
     # What cannot be looked into is explained by who opens it.
     there = [

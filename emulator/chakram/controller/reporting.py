@@ -107,8 +107,8 @@ def manifest_of(
 
 def _jobs(
     experiment: Experiment, jobs: Sequence[LoadedJob], settings: RunSettings
-) -> dict[str, object]:
-    described: dict[str, object] = {}
+) -> dict[str, dict[str, Any]]:
+    described: dict[str, dict[str, Any]] = {}
     jobs_of_file = {job.name: job for job in experiment.jobs}
     for job in jobs:
         own = settings.of(job.name)

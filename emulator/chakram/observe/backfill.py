@@ -26,7 +26,7 @@ from chakram.errors import InputError, RunDirectoryError
 from chakram.observe.catalogue import COUNTER, HISTOGRAM, METRICS, Metric
 from chakram.observe.exporter import BOUNDS
 from chakram.observe.live_rows import LiveRows
-from chakram.observe.manifest import RUNNING
+from chakram.observe.manifest import FAILED, KILLED, RUNNING
 from chakram.observe.metrics_state import Snapshot, metrics_of
 from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from chakram.observe.plan_document import PlanDocument
     from chakram.observe.run_results import RunResults
 
 
@@ -142,12 +143,10 @@ class _Events(NamedTuple):
 class _Names(QueuePairNames):
     """Where the ranks and ports of a recorded plan are."""
 
-    def __init__(self, plan: Mapping[str, Any]) -> None:
+    def __init__(self, plan: PlanDocument) -> None:
         super().__init__(())
-        self._hosts = {port["number"]: port["host"] for port in plan["ports"]}
-        self._places = {
-            rank["number"]: (rank["port"], rank["shard"]) for rank in plan["ranks"]
-        }
+        self._hosts = {port.number: port.host for port in plan.ports}
+        self._places = {rank.number: (rank.port, rank.shard) for rank in plan.ranks}
 
     def hosts(self) -> dict[int, str]:
         return self._hosts
@@ -178,12 +177,10 @@ class _Replay:
         self._state = metrics_of(manifest)
         self._live = LiveRows()
         self._live.begin_of(_Names(plan))
-        self._number = {
-            (rank["job"], rank["rank"]): rank["number"] for rank in plan["ranks"]
-        }
-        self._agent_of_rank = {rank["number"]: rank["agent"] for rank in plan["ranks"]}
-        self._agent_of_port = {rank["port"]: rank["agent"] for rank in plan["ranks"]}
-        self._agents = {each["agent"]: at for at, each in enumerate(plan["agents"])}
+        self._number = {(rank.job, rank.rank): rank.number for rank in plan.ranks}
+        self._agent_of_rank = {rank.number: rank.agent for rank in plan.ranks}
+        self._agent_of_port = {rank.port: rank.agent for rank in plan.ranks}
+        self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
         self._counters = np.zeros((len(self._agents), TOTAL_SLOTS), np.int64)
         self.events = [
             each
@@ -253,7 +250,8 @@ class _Replay:
             state.set_link_bytes(link.link, link.direction, link.bytes)
         with suppress(InputError):  # it has no measured iteration
             state.set_why(why_of(results))
-        state.set_state(results.manifest.status)
+        status = results.manifest.status
+        state.set_state(FAILED if status == KILLED else status)
         state.set_end_time((self.epoch_ns + self.end_ns) * 1e-9)
         return _values(state.snapshot()) | self._last()
 

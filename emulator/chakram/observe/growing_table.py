@@ -172,12 +172,16 @@ def _read(
     filters: list[tuple[str, str, object]] | None = None,
 ) -> pa.Table:
     """Read a file as ``pq.read_table`` does, which takes longer for small ones."""
-    if filters is None:
-        with pq.ParquetFile(path) as file:
-            # What is not there would be left out without a word.
-            if names is None or set(names) <= set(file.schema_arrow.names):
-                table = file.read(names)
-                return table if names is None else table.select(names)
+    with pq.ParquetFile(path) as file:
+        there = file.schema_arrow.names
+        for name in (*(names or ()), *(column for column, *_ in filters or ())):
+            # Arrow leaves out what is missing, or says more than a reader needs.
+            if there.count(name) != 1:
+                often = "more than once" if name in there else "missing"
+                raise pa.ArrowInvalid(f"column {name} is {often}")
+        if filters is None:
+            table = file.read(names)
+            return table if names is None else table.select(names)
     return pq.read_table(path, columns=names, partitioning=None, filters=filters)
 
 

@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from chakram.addresses import IPV4
+from chakram.bounded import parse_json
 from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.results.generator_health import GeneratorHealth  # noqa: TC001 - likewise
 
@@ -31,6 +32,63 @@ KILLED = "killed"
 STATUSES = (RUNNING, COMPLETE, PARTIAL, FAILED, KILLED)
 """A run that was killed stays ``running`` in its file: nobody was left to say
 otherwise.  Who reads it finds out (``chakram.observe.run_lock``)."""
+
+
+_TIME_NS = 1 << 60
+_TimeNs = Annotated[int, Field(ge=-_TIME_NS, le=_TIME_NS)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 56)]
+
+
+def _members(**kinds: Any) -> AfterValidator:
+    """Return a check of the members of a mapping, as far as they are there."""
+    readers = {name: TypeAdapter(kind) for name, kind in kinds.items()}
+
+    def check(value: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name, reader in readers.items():
+            if name in value:
+                reader.validate_python(value[name], strict=True)
+        return value
+
+    return AfterValidator(check)
+
+
+_Job = Annotated[
+    Mapping[str, Any],
+    _members(ranks=_Count, offset_ns=_TimeNs, iterations=_Count | None, order=str),
+]
+_Trace = Annotated[
+    Mapping[str, Any], _members(trace=str, producer=str, nodes=_Count, sha256=str)
+]
+_Fault = Annotated[
+    Mapping[str, Any],
+    _members(
+        fault=str,
+        kind=str,
+        link=str,
+        ports=list[str],
+        packets=_Count,
+        at_ns=_TimeNs | None,
+        until_ns=_TimeNs | None,
+    ),
+]
+_Preflight = Annotated[
+    Mapping[str, Any],
+    _members(passed=bool, pairs=_Count, findings=list[Mapping[str, str]]),
+]
+_Verification = Annotated[
+    Mapping[str, Any],
+    _members(
+        every=_Count,
+        has_icrcs=bool,
+        packets=_Count,
+        icrc_errors=_Count,
+        wrong_payloads=_Count,
+    ),
+]
+_Experiment = Annotated[
+    Mapping[str, Any],
+    _members(fabric=dict[str, Any], transport=dict[str, Any] | None),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,20 +168,20 @@ class RunManifest:
     reason: str | None = None
     started_at: str
     ended_at: str | None = None
-    unix_offset_ns: int | None = None
+    unix_offset_ns: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
     fabric: str = ""
     family: str = IPV4
     transport: str = ""
     seed: int = 1
     psn_seed: int | None = None
     size_scale: str = "1"
-    dilation: int = 1
-    warmup: int = 0
-    measured: int = 1
+    dilation: Annotated[int, Field(ge=1, le=10**9)] = 1
+    warmup: _Count = 0
+    measured: _Count = 1
     sync: str = "barrier"
-    traces: Mapping[str, Any] = field(default_factory=dict)
-    jobs: Mapping[str, Any] = field(default_factory=dict)
-    experiment: Mapping[str, Any] = field(default_factory=dict)
+    traces: Mapping[str, _Trace] = field(default_factory=dict)
+    jobs: Mapping[str, _Job] = field(default_factory=dict)
+    experiment: _Experiment = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     compiled: Mapping[str, Any] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)
@@ -133,14 +191,14 @@ class RunManifest:
     keeping_up: Mapping[str, Any] = field(default_factory=dict)
     banners: tuple[str, ...] = ()
     samples_dropped: int = 0
-    injected: Mapping[str, int] = field(default_factory=dict)
-    invalid: Mapping[str, int] = field(default_factory=dict)
-    verification: Mapping[str, Any] = field(default_factory=dict)
-    packet_faults: tuple[Mapping[str, Any], ...] = ()
-    link_faults: tuple[Mapping[str, Any], ...] = ()
-    rows: Mapping[str, int] = field(default_factory=dict)
+    injected: Mapping[str, _Count] = field(default_factory=dict)
+    invalid: Mapping[str, _Count] = field(default_factory=dict)
+    verification: _Verification = field(default_factory=dict)
+    packet_faults: tuple[_Fault, ...] = ()
+    link_faults: tuple[_Fault, ...] = ()
+    rows: Mapping[str, _Count] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
-    preflight: Mapping[str, Any] = field(default_factory=dict)
+    preflight: _Preflight = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -176,7 +234,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """
     path = folder / MANIFEST
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_bytes(), str(path), error=NoRunDirectory)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoRunDirectory(
             str(folder),
@@ -188,8 +246,6 @@ def read_manifest(folder: Path) -> RunManifest:
             str(folder),
             f"{MANIFEST} cannot be read: {error.strerror}",
         ) from error
-    except (ValueError, RecursionError) as error:
-        raise NoRunDirectory(str(path), f"not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if not isinstance(version, int):
         raise NoRunDirectory(str(path), "has no schema_version: no run of Chakram")

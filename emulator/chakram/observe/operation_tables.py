@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from chakram.results.resolve import OperationTable
 
 
-_KINDS = ("compute", "collective", "send", "receive")
-_END_CAUSES = ("start", "received", "acknowledged")
+KINDS = ("compute", "collective", "send", "receive")
+END_CAUSES = ("start", "received", "acknowledged")
 _NUMBERS = ("iteration", "rank", "operation", "ready_ns", "start_ns", "end_ns")
 
 
@@ -64,7 +64,7 @@ class OperationTables:
         found = operations.identities
         self._groups = names_of([identity.key.group for identity in found])
         self._ks = pa.array([identity.key.k for identity in found], pa.int32())
-        self._end_causes = names_of(_END_CAUSES)
+        self._end_causes = names_of(END_CAUSES)
         # Ranks that do the same share their columns: what these say is kept once.
         programs = [rank.program for rank in plan.ranks()]
         keys = [(each.job, id(each.columns)) for each in programs]
@@ -76,7 +76,7 @@ class OperationTables:
         self._place = pa.array([place_of[key] for key in keys], pa.int64())
         self._lengths = pa.array([len(each.columns) for each in programs], pa.int64())
         kinds = [kind for each in of_all for kind in each.kinds]
-        self._kind = pc.take(names_of(_KINDS), pa.array(kinds, pa.int32()))
+        self._kind = pc.take(names_of(KINDS), pa.array(kinds, pa.int32()))
         self._name = names_of(
             [each.name(row) for each in of_all for row in _rows(each)]
         )

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.errors import ResultsError
+from chakram.errors import ResultsError, RunDirectoryError
 from chakram.results.readers.ns3 import (
     LEAST_QUEUE_BYTES,
     PauseEvent,
@@ -63,6 +64,13 @@ def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], in
             "has no samples of queues",
             "simulate packets, or run with fabric.switch: model; without "
             "records.sample_bin: 0s",
+        )
+    ports = pc.unique(table["port"].cast(pa.string())).to_pylist()
+    if unknown := sorted({*ports} - {*_places(results)}):
+        raise RunDirectoryError(
+            str(results.path / "link_samples.parquet"),
+            f"names port {unknown[0]!r}, which the fabric does not have",
+            "take another copy of the run",
         )
     flows = results.table("flows", "posted_ns", "measured")
     begin_ns = pc.min(flows.filter(pc.field("measured"))["posted_ns"]).as_py()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.growing_table import column_names, is_there, read_table
 from chakram.observe.manifest import MANIFEST, RunManifest
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
+from chakram.observe.plan_document import PLAN, PlanDocument, read_plan
 from chakram.observe.rocev2 import (
     TRAFFIC_COLUMNS,
     port_metrics,
@@ -26,8 +27,8 @@ from chakram.observe.rocev2 import (
     traffic_of,
 )
 from chakram.observe.run_lock import read_manifest_of_now
+from chakram.observe.table_checks import check_ranks, check_table
 from chakram.observe.tables import LINKS, RANKS, SCHEMAS
-from chakram.plan.plan import PortPlan
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.results.message_summary import (
     MessageTransport,
@@ -44,10 +45,10 @@ from chakram.results.summarise import summarise
 from chakram.results.summary import Measurements, RunFacts, Summary, Verification
 
 if TYPE_CHECKING:
+    from chakram.plan.plan import PortPlan
     from chakram.results.traffic import Traffic
 
 _PREDICTED = "predicted_"
-PLAN = "plan.json"
 
 
 class RunResults:
@@ -60,6 +61,7 @@ class RunResults:
     def __init__(self, path: Path, manifest: RunManifest) -> None:
         self.path = path
         self.manifest = manifest
+        self._checked: set[tuple[str, str]] = set()
 
     def table(self, name: str, *columns: str) -> pa.Table:
         """Return a table, or only some columns of it.
@@ -76,25 +78,61 @@ class RunResults:
         wanted: list[str] | None,
         where: Mapping[str, object] | None = None,
     ) -> pa.Table:
+        table = self.unchecked_table(name, wanted, where)
+        names = [
+            each for each in table.column_names if (name, each) not in self._checked
+        ]
+        plan = self.plan()
+        problems = [
+            *check_table(table.select(names), name),
+            *(() if plan is None else check_ranks(table, name, plan.places)),
+        ]
+        if problems:
+            raise RunDirectoryError(
+                str(self.path / f"{name}.parquet"),
+                problems[0],
+                "take another copy of the run; `chakram validate` lists all problems",
+            )
+        if where is None:
+            self._checked.update((name, each) for each in names)
+        return table
+
+    def unchecked_table(
+        self,
+        name: str,
+        wanted: list[str] | None = None,
+        where: Mapping[str, object] | None = None,
+    ) -> pa.Table:
+        """Return a table as its files have it; see ``chakram.observe.table_checks``.
+
+        Args:
+            name: One of ``chakram.observe.tables.SCHEMAS``.
+            wanted: Names of columns; None: all.
+            where: Only rows with these values in these columns.
+        """
         try:
             table = read_table(self.path, name, column_names=wanted, where=where)
         except (OSError, pa.ArrowException) as error:
-            raise RunDirectoryError(
-                str(self.path), f"table {name!r} cannot be read: {error}"
-            ) from error
+            raise self._unreadable(name, str(error)) from error
         if table is None:
             table = SCHEMAS[name].empty_table()
             table = table.select(wanted) if wanted else table
+        names = table.column_names
+        if len({*names}) < len(names):
+            raise self._unreadable(name, "it has two columns of one name")
         return table
+
+    def _unreadable(self, name: str, why: str) -> RunDirectoryError:
+        return RunDirectoryError(
+            str(self.path), f"table {name!r} cannot be read: {why}"
+        )
 
     def columns(self, name: str) -> frozenset[str]:
         """Return the columns that a table has; none if it was never begun."""
         try:
             return frozenset(column_names(self.path, name))
         except (OSError, pa.ArrowException) as error:
-            raise RunDirectoryError(
-                str(self.path), f"table {name!r} cannot be read: {error}"
-            ) from error
+            raise self._unreadable(name, str(error)) from error
 
     def missing(self) -> list[str]:
         """Return the names of the files that the run wrote and that are gone."""
@@ -172,52 +210,46 @@ class RunResults:
 
     def message_transport(self) -> MessageTransport | None:
         """Return how messages travelled, None if the run never had a plan."""
-        with self._explained_plan() as plan:
-            if plan is None:
-                return None
-            ports = {port["number"]: port for port in plan["ports"]}
-            places = {
-                (rank["job"], rank["rank"]): ports[rank["port"]]
-                for rank in plan["ranks"]
-            }
-            transport = plan["transport"]
-            control = dict(transport.get("congestion_parameters") or ())
-            return MessageTransport(
-                path_mtu=transport["path_mtu"],
-                verb=transport["verb"],
-                window_bytes=transport.get("window_bytes") or 0,
-                burst_packets=transport.get("max_burst_packets") or 0,
-                # One rate for ever is the lowest, too.
-                least_rate_bps=control.get("min_rate_bps")
-                or control.get("rate_bps")
-                or 0,
-                overhead_bytes=overhead_bytes_of(self.manifest.family),
-                ports={
-                    place: PortFacts(
-                        number=port["number"],
-                        host=port["host"],
-                        rate_bps=port["rate_bps"],
-                    )
-                    for place, port in places.items()
-                },
-                within_hosts=frozenset(
-                    (rank["job"], rank["rank"], peer)
-                    for rank in plan["ranks"]
-                    for peer in rank.get("within_host", ())
-                ),
+        plan = self.plan()
+        if plan is None:
+            return None
+        facts = {
+            port.number: PortFacts(
+                number=port.number, host=port.host, rate_bps=port.rate_bps
             )
+            for port in plan.ports
+        }
+        control = dict(plan.transport.congestion_parameters)
+        return MessageTransport(
+            path_mtu=plan.transport.path_mtu,
+            verb=plan.transport.verb,
+            window_bytes=plan.transport.window_bytes,
+            burst_packets=plan.transport.max_burst_packets,
+            # One rate for ever is the lowest, too.
+            least_rate_bps=control.get("min_rate_bps") or control.get("rate_bps") or 0,
+            overhead_bytes=overhead_bytes_of(self.manifest.family),
+            ports={(rank.job, rank.rank): facts[rank.port] for rank in plan.ranks},
+            within_hosts=frozenset(
+                (rank.job, rank.rank, peer)
+                for rank in plan.ranks
+                for peer in rank.within_host
+            ),
+        )
 
-    def plan(self) -> dict[str, Any] | None:
-        """Return ``plan.json``; None if the run never had a plan."""
-        with self._explained_plan() as plan:
-            return plan
+    def plan(self) -> PlanDocument | None:
+        """Return what ``plan.json`` holds; None if the run never had a plan."""
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> PlanDocument | None:
+        return read_plan(self.path / PLAN)
 
     def queue_pair_metrics(self) -> pa.Table:
         """Return one row per queue pair, by names of the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
         ends = self.table("queue_pair_ends")
-        with self._explained_plan() as plan:
-            are_divided = plan is not None and plan["transport"].get("split") == "even"
+        plan = self.plan()
+        are_divided = plan is not None and plan.transport.split == "even"
         ports = self._ports(ends)
         with self._explained_table("queue_pair_ends", "queue_pairs", "flows"):
             return queue_pair_metrics(
@@ -240,20 +272,18 @@ class RunResults:
 
     def ports(self) -> list[PortPlan]:
         """Return the ports of ``plan.json``; none if the run never had a plan."""
-        with self._explained_plan() as plan:
-            return [
-                PortPlan(**port) for port in ([] if plan is None else plan["ports"])
-            ]
+        plan = self.plan()
+        return [] if plan is None else list(plan.ports)
 
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
         """Return the ports of ``plan.json`` by number: all that queue pairs are at."""
         with self._explained_table("queue_pair_ends"):
             used = {*ends["port"].to_pylist(), *ends["peer_port"].to_pylist()}
-        with self._explained_plan() as plan:
-            ports = {
-                port["number"]: {"host": port["host"], "address": port["address"]}
-                for port in ([] if plan is None else plan["ports"])
-            }
+        plan = self.plan()
+        ports = {
+            port.number: {"host": port.host, "address": port.address}
+            for port in self.ports()
+        }
         if unknown := sorted(used - set(ports)):
             raise RunDirectoryError(
                 str(self.path / PLAN),
@@ -273,26 +303,6 @@ class RunResults:
                 str(self.path),
                 f"{tables} is not the table that a run writes: {error}",
                 "take another copy of the run",
-            ) from error
-
-    @contextmanager
-    def _explained_plan(self) -> Iterator[dict[str, Any] | None]:
-        """Open ``plan.json``, None if there is none; explain what it lacks."""
-        path = self.path / PLAN
-        try:
-            there = path.exists()
-            yield json.loads(path.read_text(encoding="utf-8")) if there else None
-        except OSError as error:
-            raise RunDirectoryError(
-                str(path), f"cannot be read: {error.strerror}"
-            ) from error
-        except KeyError as error:
-            raise RunDirectoryError(
-                str(path), f"is damaged: it lacks {error}"
-            ) from error
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise RunDirectoryError(
-                str(path), "is damaged: it is not what a run writes there"
             ) from error
 
     def measurements(self) -> Measurements:

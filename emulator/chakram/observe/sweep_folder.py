@@ -15,8 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
+from chakram.bounded import parse_json
 from chakram.config.suite import Cell, Plan
-from chakram.errors import RunDirectoryError
+from chakram.errors import ResultsError, RunDirectoryError
+from chakram.observe.document import check_run_document
 
 COMPLETE = "complete"
 
@@ -53,6 +57,18 @@ class Sweep:
     suite: Mapping[str, Any]
     cells: tuple[Cell, ...]
     runs: tuple[CellRun, ...]
+
+
+_CELLS = TypeAdapter(tuple[Cell, ...])
+_RUNS = TypeAdapter(tuple[CellRun, ...])
+_SUITES = TypeAdapter(dict[str, Any])
+_COUNTS = (
+    "packets",
+    "retransmitted_packets",
+    "ecn_marked_packets",
+    "unfinished_collectives",
+)
+"""Of a cell's document: what tables sum."""
 
 
 def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
@@ -101,17 +117,27 @@ def read_sweep(folder: Path) -> Sweep:
     """
     path = folder / _SUITE
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_bytes(), str(path), error=ResultsError)
+        cells = _CELLS.validate_python(document["cells"])
+        runs = _RUNS.validate_python(
+            [tuple(CellRun(**each)) for each in document["runs"]]
+        )
+        if [cell.number for cell in cells] != list(range(len(cells))):
+            raise ValueError("cells are not in their order")
+        for number in (
+            *(cell.baseline for cell in cells if cell.baseline is not None),
+            *(run.number for run in runs),
+        ):
+            if not 0 <= number < len(cells):
+                raise ValueError(f"there is no cell {number}")
         return Sweep(
-            suite=dict(document["suite"]),
-            cells=tuple(Cell(**each) for each in document["cells"]),
-            runs=tuple(CellRun(**each) for each in document["runs"]),
+            suite=_SUITES.validate_python(document["suite"]), cells=cells, runs=runs
         )
     except OSError as error:
         raise RunDirectoryError(
             str(path), f"cannot be read: {error.strerror}"
         ) from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, ResultsError) as error:
         raise RunDirectoryError(
             str(path), "is damaged: it is not what a sweep writes there",
             "the command that made it writes it again",
@@ -125,8 +151,9 @@ def _path(folder: Path, run: CellRun) -> Path:
 def _read(folder: Path, run: CellRun) -> Outcome | None:
     """Return what is kept of a cell, None where nothing is that is its own."""
     try:
-        outcome = json.loads(_path(folder, run).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        path = _path(folder, run)
+        outcome = parse_json(path.read_bytes(), str(path), error=ResultsError)
+    except (OSError, ResultsError):
         return None
     if isinstance(outcome, dict) and outcome.get("digest") == run.digest:
         return outcome
@@ -140,9 +167,27 @@ def kept_outcome(folder: Path, run: CellRun) -> Outcome | None:
         outcome is not None
         and outcome.get("status") == COMPLETE
         and isinstance(outcome.get("document"), dict)
+        and isinstance(outcome.get("directory"), str | None)
+        and _is_whole(outcome["document"], str(_path(folder, run)))
     ):
         return outcome
     return None
+
+
+def _is_whole(document: Mapping[str, Any], source: str) -> bool:
+    """Tell whether the document of a cell has what tables are made of."""
+    try:
+        check_run_document(document, source)
+    except ResultsError:
+        return False
+    rate = document.get("average_bus_bandwidth", "")
+    bound = document.get("generator_bound", "")
+    return (
+        all(type(document.get(name)) is int for name in _COUNTS)
+        and isinstance(rate, int | float | None)
+        and isinstance(bound, dict | None)
+        and (not bound or {type(bound.get(x)) for x in ("of", "collectives")} == {int})
+    )
 
 
 def reason_of(folder: Path, run: CellRun) -> str:

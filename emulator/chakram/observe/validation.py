@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 from chakram.errors import RunDirectoryError
 from chakram.observe.growing_table import is_there, table_files
 from chakram.observe.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
+from chakram.observe.plan_document import PLAN
 from chakram.observe.run_directory import file_digest
-from chakram.observe.run_results import PLAN, RunResults
+from chakram.observe.table_checks import RANKS_OF, check_ranks, check_table
 from chakram.observe.tables import (
     OF_EVERY_TABLE,
     OWN_PARTS,
@@ -28,6 +29,9 @@ from chakram.observe.tables import (
     WAY_PARTS,
     plain_names,
 )
+
+if TYPE_CHECKING:
+    from chakram.observe.run_results import RunResults
 
 _COLLECTIVE = ("job", "iteration", "group", "k")
 _RANK = ("job", "rank")
@@ -66,10 +70,16 @@ def check_run(results: RunResults) -> list[Finding]:
     found += _digests(results.path, manifest.digests)
     tables: dict[str, pa.Table] = {}
     for name in SCHEMAS:
-        problems = [Finding(f"{name}.parquet", text) for text in _form(results, name)]
-        found += problems
+        problems = list(_form(results, name))
         if not problems:
-            tables[name] = plain_names(results.table(name))
+            try:
+                table = results.unchecked_table(name)
+                problems = list(check_table(table, name))
+            except RunDirectoryError as error:
+                problems = [error.found]
+        found += [Finding(f"{name}.parquet", text) for text in problems]
+        if not problems:
+            tables[name] = plain_names(table)
     for name, table in tables.items():
         for text in (
             *_identity(table, manifest.run_id, manifest.world),
@@ -261,32 +271,17 @@ def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[F
 def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
     """Return the ranks and links that rows name and the plan does not."""
     try:
-        transport = results.message_transport()
+        plan = results.plan()
     except RunDirectoryError as error:
         return [Finding(PLAN, error.found)]
-    found: list[Finding] = []
-    if transport is None:
-        return found
-    known = set(transport.ports)
-    for name, columns in {
-        "flows": ("src", "dst"),
-        "ranks": ("rank",),
-        "operations": ("rank",),
-        "queue_pairs": ("rank", "peer"),
-        "queue_pair_ends": ("rank", "peer"),
-    }.items():
-        for column in columns if name in tables else ():
-            pairs = tables[name].group_by(["job", column]).aggregate([]).to_pylist()
-            found += [
-                Finding(
-                    f"{name}.parquet",
-                    f"names rank {row[column]} of job {row['job']!r}, which is not in "
-                    f"{PLAN}",
-                )
-                for row in pairs
-                if (row["job"], row[column]) not in known
-            ]
-    return found
+    if plan is None:
+        return []
+    return [
+        Finding(f"{name}.parquet", text)
+        for name in RANKS_OF
+        if name in tables
+        for text in check_ranks(tables[name], name, plan.places)
+    ]
 
 
 def _rows(table: pa.Table, wrong: Any, what: str) -> Iterator[str]:

@@ -157,8 +157,9 @@ def iterations_of(
     Raises:
         InputError: If the run has no records of why things happened when they did.
     """
-    operations = results.table("operations").filter(pc.field("measured"))
-    flows = results.table("flows")
+    own = ("job", "iteration", "measured")
+    operations = results.table("operations", *own, *Operation._fields)
+    operations = operations.filter(pc.field("measured"))
     ends = operations.filter(pc.field("kind") != "compute")["end_cause"]
     if not operations.num_rows or (len(ends) and ends.null_count == len(ends)):
         raise InputError(
@@ -167,26 +168,29 @@ def iterations_of(
             "they are there of runs, and of simulations of packets, by this version; "
             "run it again",
         )
-    if "path" not in flows.column_names:
+    has_path = "path" in results.columns("flows")
+    names = [name for name in _MESSAGE_COLUMNS if has_path or name != "path"]
+    flows = results.table("flows", *own, *names)
+    if not has_path:
         flows = flows.append_column("path", pa.nulls(flows.num_rows, pa.string()))
     flows = flows.filter(pc.field("measured"))
-    ranks = results.table("ranks")
+    ranks = results.table("ranks", "job", "iteration", "rank", "start_ns")
     kinds = operations.select(["job", "iteration"]).group_by(["job", "iteration"])
     for row in sorted(
         kinds.aggregate([]).to_pylist(), key=lambda row: (row["job"], row["iteration"])
     ):
         if job not in (None, row["job"]):
             continue
-        own = (pc.field("job") == row["job"]) & (
+        here = (pc.field("job") == row["job"]) & (
             pc.field("iteration") == row["iteration"]
         )
         yield (
             row["job"],
             row["iteration"],
             IterationRecords(
-                operations.filter(own),
-                flows.filter(own),
-                ranks.filter(own),
+                operations.filter(here),
+                flows.filter(here),
+                ranks.filter(here),
                 is_virtual=results.manifest.world == SIMULATE,
             ),
         )

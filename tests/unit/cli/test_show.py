@@ -150,7 +150,7 @@ def test_counters_need_the_plan_that_says_where_they_were(
     plan["ports"] = plan["ports"][1:]
     (damaged / "plan.json").write_text(json.dumps(plan))
     assert main(["show", str(damaged), which]) == 3
-    assert "plan.json: knows no port 0" in capsys.readouterr().err
+    assert "plan.json: is damaged: it knows no port 0" in capsys.readouterr().err
 
     del plan["ports"]
     (damaged / "plan.json").write_text(json.dumps(plan))

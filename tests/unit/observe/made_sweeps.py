@@ -57,7 +57,9 @@ def document_of(
     factor = 0.99 if repetition == 0 else 1.01
     busbw = (number + 1) * factor
     return {
-        "run": {"banners": []},
+        "run": {"world": "run", "banners": []},
+        "ranks": [],
+        "links": [],
         "iterations": [
             {
                 "job": "j",
@@ -74,6 +76,9 @@ def document_of(
                 "algorithm": "ring",
                 "nranks": 4,
                 "size": size,
+                "time_ns": 1000.0,
+                "cv": 0.03,
+                "samples": 5,
                 "out_of_place": {"alg_bw": busbw, "bus_bw": busbw, "nwrong": 0},
             }
             for size in (65536, 1024)

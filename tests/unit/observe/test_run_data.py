@@ -113,7 +113,7 @@ def test_measured_flows_cross_a_port(tmp_path: Path) -> None:
     plan = json.loads(path.read_text())
     plan["ranks"][0]["within_host"] = [1]
     path.write_text(json.dumps(plan))
-    data = RunData(made)
+    data = RunData(open_run(made.path))
     # From 0 to 1 went six steps of the ring, an all-to-all and a message.
     assert len(data.measured) == 3 * (29 - 8)
     assert len(data.flows) == 4 * 29
@@ -161,7 +161,7 @@ def test_ranks_share_the_rate_of_their_port(tmp_path: Path) -> None:
     plan = json.loads(path.read_text())
     plan["ranks"][1]["port"] = 0
     path.write_text(json.dumps(plan))
-    data = RunData(made)
+    data = RunData(open_run(made.path))
     assert data.rate_of["moe", 0] == data.rate_of["moe", 1] == 5 * 10**9
     assert data.rate_of["moe", 2] == 10**10
     # The least of all ranks.
@@ -169,7 +169,7 @@ def test_ranks_share_the_rate_of_their_port(tmp_path: Path) -> None:
     assert data.line_rate("another") is None
     plan["ports"][3]["rate_bps"] = None
     path.write_text(json.dumps(plan))
-    data = RunData(made)
+    data = RunData(open_run(made.path))
     assert data.rate_of["moe", 3] is None
     assert data.line_rate("moe") is None
     assert data.rooflines == ()
@@ -303,7 +303,7 @@ def test_ports_without_rates_are_not_drawn(
     for port in plan["ports"]:
         port["rate_bps"] = rates
     path.write_text(json.dumps(plan))
-    nics = RunData(made).nics
+    nics = RunData(open_run(made.path)).nics
     assert isinstance(nics, str)
     assert nics.startswith(text)
 

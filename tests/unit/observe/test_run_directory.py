@@ -212,7 +212,7 @@ def test_a_plan_that_is_nested_too_deep_is_told(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.finish(ended=STARTED)
     (directory.path / "plan.json").write_text("[" * 100_000)
-    with pytest.raises(RunDirectoryError, match="is not what a run writes there"):
+    with pytest.raises(RunDirectoryError, match="is damaged: Invalid JSON"):
         open_run(directory.path).message_transport()
 
 

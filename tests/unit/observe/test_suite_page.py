@@ -291,7 +291,8 @@ def changed(**changes: Any) -> Callable[[int, int], dict[str, Any]]:
 
 
 def test_banners_are_told_once_with_their_cells(tmp_path: Path) -> None:
-    late, odd = {"banners": ["LATE"]}, {"banners": ["ODD", "LATE"]}
+    late = {"world": "run", "banners": ["LATE"]}
+    odd = {"world": "run", "banners": ["ODD", "LATE"]}
     wrong = document_of(3, 0)["results"]
     wrong[0]["out_of_place"]["nwrong"] = 7
     make = changed(
@@ -353,7 +354,7 @@ def test_nothing_odd_is_said_too(tmp_path: Path) -> None:
 
 
 def test_very_many_banners_are_cut(tmp_path: Path) -> None:
-    said = {"banners": [f"banner {number:02}" for number in range(30)]}
+    said = {"world": "run", "banners": [f"banner {number:02}" for number in range(30)]}
     folder = made_sweep(tmp_path, document=changed(run={0: said}))
     facts = facts_in(page_of(folder)["sections"]["Anomalies"])
     assert list(facts) == [*(str(number) for number in range(1, 21)), ""]
