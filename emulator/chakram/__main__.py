@@ -24,8 +24,10 @@ def main() -> int:
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from chakram.cli import main as run
+    from chakram.cli.standard_streams import outlive_readers
 
     signal.signal(signal.SIGINT, handler)
+    outlive_readers()
     return run()
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.manifest import FAILED, PARTIAL
+from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL
+from chakram.observe.run_results import open_run
 from tests.e2e.endings import check_next_run, check_nothing_is_left, check_results
 from tests.e2e.processes import RunProcess, gone
-from tests.waiting import wait_until
+from tests.e2e.runs import fabric, moe, write_experiment
+from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,3 +144,20 @@ def test_an_interrupted_simulation_says_so_in_its_directory(
     assert ended.sentence == f"simulation: interrupted by {name}"
     manifest = ended.results.manifest
     assert (manifest.status, manifest.reason) == (FAILED, ended.sentence)
+
+
+def test_a_run_goes_on_when_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path, [moe(4)], fabric("loopback", 4))
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chakram", "run", str(experiment)],
+        stdout=writer,
+        stderr=writer,
+    )
+    os.close(writer)
+
+    assert process.wait(PATIENCE_S) == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert open_run(directory).manifest.status == COMPLETE

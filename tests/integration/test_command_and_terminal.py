@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.manifest import FAILED
+from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.observe.run_results import open_run
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -148,3 +149,70 @@ def test_a_full_device_is_told_in_a_sentence(arguments: tuple[str, ...]) -> None
     assert ended.stderr == (
         b"chakram: error: standard output: cannot be written: No space left on device\n"
     )
+
+
+PIPED = [
+    ("dcqcn",),
+    ("algorithms",),
+    ("simulate", "--help"),
+    ("--version",),
+    ("show", "no-such-run"),
+]
+
+
+def piped(*arguments: str) -> subprocess.Popen[bytes]:
+    """Start the command with output and errors in a pipe that has no reader left."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.Popen([*CHAKRAM, *arguments], stdout=writer, stderr=writer)
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("arguments", PIPED, ids=" ".join)
+def test_a_reader_that_is_gone_does_not_change_the_exit_code(
+    arguments: tuple[str, ...],
+) -> None:
+    read = subprocess.run(
+        [*CHAKRAM, *arguments], capture_output=True, timeout=PATIENCE_S, check=False
+    )
+    assert read.stdout or read.stderr
+
+    assert piped(*arguments).wait(PATIENCE_S) == read.returncode
+
+
+def test_a_simulation_without_a_reader_keeps_its_results(tmp_path: Path) -> None:
+    experiment = tmp_path / "short.yaml"
+    experiment.write_text(ENDLESS.replace("1000000", "3"))
+    runs = tmp_path / "runs"
+
+    assert piped("simulate", str(experiment), "--runs", str(runs)).wait(PATIENCE_S) == 0
+
+    (directory,) = runs.iterdir()
+    assert open_run(directory).manifest.status == COMPLETE
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_a_closed_descriptor_is_no_error(descriptor: int) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {descriptor}>&-', "sh", *CHAKRAM, "dcqcn"],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_full_device_for_errors_does_not_end_a_simulation(tmp_path: Path) -> None:
+    experiment = tmp_path / "short.yaml"
+    experiment.write_text(ENDLESS.replace("1000000", "3"))
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [*CHAKRAM, "simulate", str(experiment), "--runs", str(tmp_path / "runs")],
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert ended.returncode == 0

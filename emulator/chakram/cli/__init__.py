@@ -215,10 +215,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except _interruptions():
         _complain("interrupted")
         return RunInterrupted.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone, as in ``chakram ... | head``.
-        _discard_output()
-        return _INTERNAL_ERROR
     except MemoryError:
         return _tell(_short_of(errno.ENOMEM), invocation)
     except OSError as error:
