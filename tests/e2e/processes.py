@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from chakram.fabric.lab import down
 from tests.e2e.runs import LAB, Ended
+from tests.incomplete_runs import KILLED_AT_A_RENAME
 from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class RunProcess:
         verb: ``run`` or ``simulate``.
         prefix: What makes a command run somewhere else.
         environment: Variables beside those of this process.
+        killed_at: Before which file is put in its place it is killed; empty: none.
     """
 
     def __init__(
@@ -51,7 +53,11 @@ class RunProcess:
         verb: str = "run",
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        killed_at: str = "",
     ) -> None:
+        chakram = [sys.executable, "-m", "chakram"]
+        if killed_at:
+            chakram = [sys.executable, "-c", KILLED_AT_A_RENAME, killed_at]
         self.runs = experiment.parent / "runs"
         self._output = experiment.parent / "output.txt"
         self._errors = experiment.parent / "errors.txt"
@@ -59,7 +65,7 @@ class RunProcess:
             self.process = subprocess.Popen(
                 [
                     *prefix,
-                    *(sys.executable, "-m", "chakram", verb, str(experiment)),
+                    *(*chakram, verb, str(experiment)),
                     *map(str, arguments),
                 ],
                 stdin=subprocess.DEVNULL,

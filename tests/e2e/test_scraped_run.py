@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.catalogue import ACTIVITIES, SERIES, message_size
+from chakram.observe.catalogue import ACTIVITIES, RUN_STATES, SERIES, message_size
 from chakram.observe.exporter import open_listener
 from chakram.results.bandwidth import bus_factor
 from tests.e2e.runs import chakram, completed, moe, star, write_experiment
@@ -243,7 +243,7 @@ def of_the_run(manifest: RunManifest) -> Series:
         "python": manifest.versions["python"],
         "compiled": str(manifest.compiled["all_compiled"]).lower(),
     }
-    states = {"preparing": 0, "running": 0, "complete": 1, "partial": 0, "failed": 0}
+    states = {name: int(name == "complete") for name in RUN_STATES}
     assert states[manifest.status] == 1
     return {
         key(manifest, "chakram_run_info", **info): 1,

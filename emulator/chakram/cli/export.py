@@ -71,6 +71,11 @@ def _results_of(
     return open_run(outcome.directory)
 
 
+def _notes(results: RunResults) -> list[str]:
+    """Return how a run ended that is not complete."""
+    return [results.incomplete] if results.incomplete else []
+
+
 def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
     """Refuse to write any of some files where one of them is there already."""
     from chakram.chakra.write.new_file import refuse_existing
@@ -194,7 +199,8 @@ def _add_file(file_name: str, content_of: Callable[[RunResults], bytes]) -> None
         as_json: Json = False,
     ) -> None:
         results = _results_of(source, overrides, runs, quiet=as_json)
-        _write(out, {file_name: content_of(results)}, force=force, as_json=as_json)
+        files = {file_name: content_of(results)}
+        _write(out, files, force=force, as_json=as_json, notes=_notes(results))
 
     app.command(file_name.partition(".")[0], help=content_of.__doc__)(export)
 
@@ -220,6 +226,7 @@ def nccl_tests(
 
     results = _results_of(source, overrides, runs, quiet=as_json)
     documents, notes = documents_of(results, version=chakram.__version__)
+    notes = [*_notes(results), *notes]
     files = {
         f"{name}.json": (json.dumps(document, indent=2) + "\n").encode()
         for name, document in documents.items()
@@ -253,4 +260,10 @@ def openmetrics(
         )
     results = _results_of(source, overrides, runs, quiet=as_json)
     text = "".join(lines_of(results, step_ns=step_ns))
-    _write(out, {"run.om": text.encode()}, force=force, as_json=as_json)
+    _write(
+        out,
+        {"run.om": text.encode()},
+        force=force,
+        as_json=as_json,
+        notes=_notes(results),
+    )

@@ -61,7 +61,12 @@ def interference(
 
     directories: dict[str, Path] = {}
     for path in alone:
-        jobs = {record.job for record in open_run(path).ranks()}
+        results = open_run(path)
+        jobs = {record.job for record in results.ranks(whole=True)}
+        if not jobs and results.incomplete:
+            raise RunDirectoryError(
+                str(path), "has no whole iteration", results.incomplete
+            )
         if len(jobs) != 1:
             raise RunDirectoryError(
                 str(path),

@@ -91,11 +91,15 @@ def timeline(
     from chakram.observe.run_results import open_run
     from chakram.observe.timeline import write_timeline
 
-    data = RunData(open_run(directory))
+    results = open_run(directory)
+    data = RunData(results)
     with new_file(out, force=force) as file:
         counts = write_timeline(data, file.write)
     if as_json:
-        print_json("timeline", {"written": str(out), "events": counts})
+        document = {"written": str(out), "events": counts}
+        print_json("timeline", {**document, "incomplete": results.incomplete})
         return
+    if results.incomplete:
+        print(f"note: {results.incomplete}")
     events = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     print(f"wrote {out}: {events}")

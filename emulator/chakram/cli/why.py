@@ -72,8 +72,11 @@ def why(
     results = open_run(run)
     explained = _explained(results, until, job, no_verify)
     if as_json:
-        print_json("why", why_document(*explained))
+        document = {"incomplete": results.incomplete, **why_document(*explained)}
+        print_json("why", document)
         return
+    if results.incomplete:
+        print(f"!! {results.incomplete}; of iterations that all ranks have ended:")
     print("\n".join(_lines(*explained, dilation=results.manifest.dilation)))
 
 

@@ -172,7 +172,9 @@ class _Replay:
         plan = results.plan()
         ranks = results.ranks()
         if plan is None or not ranks:
-            raise InputError(str(results.path), "has no records of an iteration")
+            raise InputError(
+                str(results.path), "has no records of an iteration", results.incomplete
+            )
         self._results = results
         self._state = metrics_of(manifest)
         self._live = LiveRows()

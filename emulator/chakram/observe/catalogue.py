@@ -32,7 +32,7 @@ AGENT = "agent"
 SWITCHES = "switches"
 BUILD = "build"
 
-RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
+RUN_STATES = ("preparing", "running", "complete", "partial", "failed", "killed")
 """Values of the label ``state``."""
 
 ACTIVITIES = ("compute", "communication", "exposed", "idle")

@@ -280,7 +280,9 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
         yield from message_lines(summary.messages, width=width)
     yield from _exposed(summary.ranks, width)
     yield (
-        f"# Packets: {summary.packets} sent, "
+        "# Packets: N/A, the run ended before they were counted"
+        if not summary.is_counted
+        else f"# Packets: {summary.packets} sent, "
         f"{summary.retransmitted} sent again ({_share(summary.retransmitted, summary)}"
         f" %), {summary.marked} marked for congestion "
         f"({_share(summary.marked, summary)} %)"

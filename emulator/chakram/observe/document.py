@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.errors import ResultsError
 from chakram.observe.console import DIVIDED, redop
+from chakram.observe.manifest import KILLED, RUNNING
 from chakram.results.summary import SIMULATE, Summary, SummaryRow
 
 if TYPE_CHECKING:
@@ -47,10 +48,13 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         },
         "generator": asdict(summary.generator) if summary.generator else None,
         "keeping_up": asdict(summary.keeping_up) if summary.keeping_up else None,
-        "unfinished_collectives": summary.unfinished,
-        "packets": summary.packets,
-        "retransmitted_packets": summary.retransmitted,
-        "ecn_marked_packets": summary.marked,
+        # Only a run that saw its own end knows what has not ended.
+        "unfinished_collectives": None
+        if summary.facts.status in (RUNNING, KILLED)
+        else summary.unfinished,
+        "packets": summary.packets if summary.is_counted else None,
+        "retransmitted_packets": summary.retransmitted if summary.is_counted else None,
+        "ecn_marked_packets": summary.marked if summary.is_counted else None,
         "retransmissions": _retransmissions(summary.traffic),
     }
 

@@ -24,8 +24,10 @@ from chakram.observe.document import check_run_document, summary_document
 from chakram.observe.run_results import open_run
 from chakram.observe.sides import read_side
 from chakram.plain_text import code_block, code_span, one_line, plain
+from chakram.results.banners import incomplete
 from chakram.results.comparison import Comparison, compare, sentences
 from chakram.results.expressions import Expression
+from chakram.results.summary import COMPLETE
 from chakram.settings.quantities import Model
 from chakram.settings.reading import read_model
 from chakram.units import about_size
@@ -142,10 +144,12 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
         ChakramError: If a file is wrong, or a rule asks for what is not there.
     """
     document = json.loads(json.dumps(read_results(path)))
+    told = _incomplete("the run", document)
     before: dict[str, Any] | None = None
     comparison: Comparison | None = None
     if (baseline := baseline or rules.baseline) is not None:
         before = read_results(baseline)
+        told += _incomplete("the baseline", before)
         comparison = compare(read_side(baseline), read_side(path))
     verdicts: list[Verdict] = []
     for place, rule in enumerate(rules.rules):
@@ -184,14 +188,22 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
                     + (f" where {rule.where}" if rule.where else ""),
                 )
             )
-    told: tuple[str, ...] = ()
     if comparison is not None:
-        told = (
+        told += (
             "A is the baseline, B the run. " + sentences(comparison)[0],
             *sentences(comparison)[1:],
-            *comparison.b.notes,
+            *(note for note in comparison.b.notes if note not in told),
         )
     return Judgement(verdicts=tuple(verdicts), comparison=told)
+
+
+def _incomplete(which: str, document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a sentence about a run that is not complete; nothing of others."""
+    facts = document["run"]
+    found = incomplete(facts.get("status", COMPLETE), facts.get("reason"))
+    if found is None:
+        return ()
+    return (f"{which} is incomplete and judged by what is complete: {found}",)
 
 
 def _subjects(

@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,13 +70,11 @@ class PartedTable:
             table = table.append_column(name, same)
         self._parts.mkdir(exist_ok=True)
         part = self._parts / f"part-{self._count:05d}.parquet"
-        temporary = part.with_suffix(".tmp")
-        with _writer(temporary, self._schema) as writer:
+        with _new_file(part, self._schema) as writer:
             writer.write_table(
                 table.select(self._schema.names).cast(self._schema),
                 row_group_size=_ROWS_PER_GROUP,
             )
-        os.replace(temporary, part)
         self._count += 1
         self.rows += rows
 
@@ -99,12 +98,10 @@ class PartedTable:
     ) -> None:
         empty = self._schema.empty_table()
         schema = complete(empty).schema.with_metadata(self._metadata)
-        temporary = self._merged.with_suffix(".tmp")
-        with _writer(temporary, schema) as writer:
+        with _new_file(self._merged, schema) as writer:
             for part in parts:
                 table = complete(_read(part))
                 writer.write_table(table.cast(schema), row_group_size=_ROWS_PER_GROUP)
-        os.replace(temporary, self._merged)
 
 
 def read_table(
@@ -185,5 +182,18 @@ def _read(
     return pq.read_table(path, columns=names, partitioning=None, filters=filters)
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(path, schema, compression="zstd")
+@contextmanager
+def _new_file(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Write a file and put it in its place, whole; else leave nothing of it.
+
+    On a full disk, what is left of it would take the room that ``run.json`` needs.
+    """
+    temporary = path.with_suffix(".tmp")
+    try:
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            yield writer
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise

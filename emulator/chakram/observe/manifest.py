@@ -220,9 +220,18 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
     """
     document = {"schema_version": SCHEMA_VERSION, **asdict(manifest)}
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    temporary = folder / f".{MANIFEST}.tmp"
+    write_whole(folder / MANIFEST, text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file; a reader sees the old or the new one, never a part.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, folder / MANIFEST)
+    os.replace(temporary, path)
 
 
 def read_manifest(folder: Path) -> RunManifest:

@@ -26,6 +26,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.errors import ResultsError
 from chakram.observe.console import DIVIDED, redop
 from chakram.observe.document import NCCL_TESTS_JSON_VERSION
 from chakram.results.bandwidth import bus_factor, percentile
@@ -576,6 +577,9 @@ def documents_of(
 
     Returns:
         The documents, and sentences about what none of these programs measures.
+
+    Raises:
+        ResultsError: If no collective was measured.
     """
     found: dict[tuple[CollectiveOp, str, str, int], dict[int, list[CollectiveRecord]]]
     found = defaultdict(lambda: defaultdict(list))
@@ -589,6 +593,12 @@ def documents_of(
             continue
         key = (identity.op, identity.key.job, identity.algorithm, identity.nranks)
         found[key][identity.size_bytes].append(record)
+    if not found and not left_out:
+        raise ResultsError(
+            str(results.path),
+            "has no measured collective that all ranks have ended",
+            results.incomplete,
+        )
     manifest = results.manifest
     bounds = results.bounds()
     looked = manifest.verification.get("every", 0) != 0

@@ -44,10 +44,12 @@ from chakram.observe.fault_table import faults_table
 from chakram.observe.growing_table import PartedTable
 from chakram.observe.manifest import (
     COMPLETE,
+    PARTIAL,
     SCHEMA_VERSION,
     SIMULATE,
     RunManifest,
     write_manifest,
+    write_whole,
 )
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.operation_tables import OperationTables
@@ -117,6 +119,7 @@ class RunDirectory:
         self._offsets_ns: Sequence[int] = ()
         self._host_of: dict[tuple[str, int], str] = {}
         self._endless_jobs: frozenset[str] = frozenset()
+        self._is_full = False
         metadata = {
             "chakram.schema_version": str(SCHEMA_VERSION),
             "chakram.run_id": manifest.run_id,
@@ -223,7 +226,7 @@ class RunDirectory:
         self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns, names=ports)
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
-            (self.path / "plan.json").write_text(text, encoding="utf-8")
+            write_whole(self.path / "plan.json", text)
             ranks = plan.ranks()
             for first in range(0, len(ranks), RANKS_PER_PART):
                 some = ranks[first : first + RANKS_PER_PART]
@@ -271,6 +274,9 @@ class RunDirectory:
     def flush(self) -> None:
         """Write what has come so far; call it every few seconds.
 
+        After a write has failed nothing more is written: iterations would be recorded
+        without their messages.
+
         Raises:
             PeerError: If a row does not belong to the plan; then none of those that
                 came since the last call are kept.
@@ -278,7 +284,9 @@ class RunDirectory:
         collectives, self._pending_collectives = self._pending_collectives, []
         ranks, self._pending_ranks = self._pending_ranks, []
         self._write(self._pending.take())
-        with _explained(self.path):
+        if self._is_full:
+            return
+        with self._written():
             # Last: who finds a collective finds its flows, whenever a run is killed.
             self._tables["collectives"].append(collectives_table(collectives))
             self._tables["ranks"].append(records_table(ranks, RANKS))
@@ -286,7 +294,8 @@ class RunDirectory:
     def _write(self, rows: RecordRows) -> None:
         """Write a part of each table; one row would cost as much as some thousands."""
         if (
-            not len(rows)
+            self._is_full
+            or not len(rows)
             or self._flow_tables is None
             or self._operation_tables is None
             or self._sample_tables is None
@@ -299,14 +308,24 @@ class RunDirectory:
                 "queue_pairs": self._sample_tables.queue_pairs(rows.queue_pairs),
                 "ports": self._sample_tables.ports(rows.ports),
             }
-        with _explained(self.path):
+        with self._written():
             for name, table in tables.items():
                 self._tables[name].append(table)
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Explain why rows cannot be written, and remember it."""
+        try:
+            with _explained(self.path):
+                yield
+        except RunDirectoryError:
+            self._is_full = True
+            raise
 
     def write_metrics(self, text: str) -> None:
         """Write down what the metrics were at the end, as OpenMetrics text."""
         with _explained(self.path):
-            (self.path / LAST_METRICS).write_text(text, encoding="utf-8")
+            write_whole(self.path / LAST_METRICS, text)
 
     def finish(
         self,
@@ -324,6 +343,8 @@ class RunDirectory:
         **changes: Any,
     ) -> None:
         """Write the last rows, merge the parts and say how the run ended.
+
+        Parts that cannot be merged are left as they are, and the run is partial.
 
         Args:
             status: ``complete``, ``partial`` or ``failed``.
@@ -348,35 +369,43 @@ class RunDirectory:
                 if status != COMPLETE
                 or record.identity.key.job not in self._endless_jobs
             ]
-        self.flush()
-        references = {
-            "bound_ns": bound or {},
-            "alone_ns": alone or {},
-            "ceiling_ns": ceiling or {},
-        }
-        for source, times_ns in (predictions or {}).items():
-            references[f"predicted_{source}_ns"] = times_ns
-        columns = messages or MessageColumns()
-        with _explained(self.path):
-            columns.prepare(self.path)
-            tables = self._tables
-            tables["flows"].merge(
-                lambda part: columns.append_to(with_bounds(part, flow_bound))
-            )
-            tables["collectives"].merge(lambda part: _with_references(part, references))
-            tables["links"].append(records_table(links, LINKS))
-            tables["faults"].append(
-                faults_table(
-                    self.path,
-                    links=links,
-                    host_of=self._host_of,
-                    link_faults=changes.get("link_faults", ()),
-                    packet_faults=changes.get("packet_faults", ()),
+        problem: RunDirectoryError | None = None
+        try:
+            self.flush()
+            references = {
+                "bound_ns": bound or {},
+                "alone_ns": alone or {},
+                "ceiling_ns": ceiling or {},
+            }
+            for source, times_ns in (predictions or {}).items():
+                references[f"predicted_{source}_ns"] = times_ns
+            columns = messages or MessageColumns()
+            with _explained(self.path):
+                columns.prepare(self.path)
+                tables = self._tables
+                tables["flows"].merge(
+                    lambda part: columns.append_to(with_bounds(part, flow_bound))
                 )
-            )
-            for name, table in tables.items():
-                if name not in ("flows", "collectives"):
-                    table.merge()
+                tables["collectives"].merge(
+                    lambda part: _with_references(part, references)
+                )
+                tables["links"].append(records_table(links, LINKS))
+                tables["faults"].append(
+                    faults_table(
+                        self.path,
+                        links=links,
+                        host_of=self._host_of,
+                        link_faults=changes.get("link_faults", ()),
+                        packet_faults=changes.get("packet_faults", ()),
+                    )
+                )
+                for name, table in tables.items():
+                    if name not in ("flows", "collectives"):
+                        table.merge()
+        except RunDirectoryError as error:
+            problem = error
+            status = PARTIAL if status == COMPLETE else status
+            reason = reason or str(error)
         self.update(
             status=status,
             reason=reason,
@@ -386,6 +415,8 @@ class RunDirectory:
             **changes,
         )
         self._lock.release()
+        if problem is not None:
+            raise problem
 
     def _digests(self) -> dict[str, str]:
         tables = (f"{name}.parquet" for name in SCHEMAS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -30,6 +31,7 @@ from chakram.observe.run_lock import read_manifest_of_now
 from chakram.observe.table_checks import check_ranks, check_table
 from chakram.observe.tables import LINKS, RANKS, SCHEMAS
 from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.results.banners import incomplete
 from chakram.results.message_summary import (
     MessageTransport,
     PortFacts,
@@ -151,11 +153,34 @@ class RunResults:
         with self._explained_table("collectives"):
             return collective_records(self.table("collectives"))
 
-    def ranks(self) -> list[RankRecord]:
-        """Return the iterations of all ranks."""
+    @property
+    def incomplete(self) -> str | None:
+        """How the run ended, in words, if it is not complete; else None."""
+        return incomplete(self.manifest.status, self.manifest.reason)
+
+    def ranks(self, *, whole: bool = False) -> list[RankRecord]:
+        """Return the iterations of all ranks.
+
+        Args:
+            whole: Only iterations that all ranks of their job have ended: of others
+                neither the start nor the end is known.
+        """
         with self._explained_table("ranks"):
             table = self.table("ranks", *RANKS.names)
-            return [RankRecord(**row) for row in table.to_pylist()]
+            records = [RankRecord(**row) for row in table.to_pylist()]
+            if not whole:
+                return records
+            ended = Counter((each.job, each.iteration) for each in records)
+            expected: dict[str, int] = {}
+            for (job, _), count in ended.items():
+                # Runs of older versions do not say how many ranks there are.
+                known = self.manifest.jobs.get(job, {}).get("ranks")
+                expected[job] = known or max(count, expected.get(job, 0))
+            return [
+                each
+                for each in records
+                if ended[each.job, each.iteration] == expected[each.job]
+            ]
 
     def links(self) -> list[LinkRecord]:
         """Return what went through the links."""
@@ -244,6 +269,14 @@ class RunResults:
     def _plan(self) -> PlanDocument | None:
         return read_plan(self.path / PLAN)
 
+    def rank_numbers(self) -> dict[tuple[str, int], int]:
+        """Return by job and rank its number in the plan; none without a plan."""
+        with self._explained_plan() as plan:
+            return {
+                (rank["job"], rank["rank"]): rank["number"]
+                for rank in (() if plan is None else plan["ranks"])
+            }
+
     def queue_pair_metrics(self) -> pa.Table:
         """Return one row per queue pair, by names of the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
@@ -325,7 +358,7 @@ class RunResults:
         return Measurements(
             facts=facts,
             collectives=self.collectives(),
-            ranks=self.ranks(),
+            ranks=self.ranks(whole=True),
             links=self.links(),
             completion_times=self.completion_times(),
             messages=self.messages(),

@@ -203,7 +203,7 @@ def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
     found: Samples = defaultdict(lambda: defaultdict(list))
     dilation = results.manifest.dilation
     spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for rank in results.ranks():
+    for rank in results.ranks(whole=True):
         if not rank.measured:
             continue
         place = rank.job, rank.iteration
@@ -295,8 +295,9 @@ def _add_flows(results: RunResults, found: Samples) -> None:
             key = ("ports", ends[0].number, ends[1].number, size_bytes)
             found[key][iteration] += times_ns
         every[iteration] += times_ns
-    for iteration, times_ns in every.items():
-        for percent, value in _percentiles(times_ns).items():
+    whole = {each for key in found if key[0] == "iteration" for each in found[key]}
+    for iteration in sorted(whole & set(every)):
+        for percent, value in _percentiles(every[iteration]).items():
             found["fct", percent][iteration].append(value)
 
 

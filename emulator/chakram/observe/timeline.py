@@ -77,7 +77,10 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
     shares = data.shares(data.flows)
     threads = _threads(data, shares)
     names = data.flows.names
-    number_of = {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
+    # Also of ranks that have ended no iteration.
+    numbers = data.results.rank_numbers()
+    number_of = {place: number + 1 for place, number in numbers.items()}
+    number_of |= {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
     hosts = {} if data.transport is None else data.transport.ports
     yield _event("M", pid=0, name="process_name", args={"name": "ports and links"})
     several = len({job for job, _ in number_of}) > 1

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from chakram.errors import InputError
 from chakram.observe.fault_table import links_of
-from chakram.observe.manifest import SIMULATE
+from chakram.observe.manifest import KILLED, RUNNING, SIMULATE
 from chakram.observe.tables import plain_names
 from chakram.results.causes import SentPackets, Surroundings, Why, explain
 from chakram.results.critical_path import Message, Operation, Path, Piece, critical_path
@@ -158,9 +158,13 @@ def iterations_of(
         InputError: If the run has no records of why things happened when they did.
     """
     own = ("job", "iteration", "measured")
+    ranks = results.table("ranks", "job", "iteration", "rank", "start_ns")
+    whole = {(each.job, each.iteration) for each in results.ranks(whole=True)}
     operations = results.table("operations", *own, *Operation._fields)
     operations = operations.filter(pc.field("measured"))
     ends = operations.filter(pc.field("kind") != "compute")["end_cause"]
+    if results.incomplete and not operations.num_rows:
+        return
     if not operations.num_rows or (len(ends) and ends.null_count == len(ends)):
         raise InputError(
             str(results.path),
@@ -174,12 +178,13 @@ def iterations_of(
     if not has_path:
         flows = flows.append_column("path", pa.nulls(flows.num_rows, pa.string()))
     flows = flows.filter(pc.field("measured"))
-    ranks = results.table("ranks", "job", "iteration", "rank", "start_ns")
     kinds = operations.select(["job", "iteration"]).group_by(["job", "iteration"])
     for row in sorted(
         kinds.aggregate([]).to_pylist(), key=lambda row: (row["job"], row["iteration"])
     ):
-        if job not in (None, row["job"]):
+        place = row["job"], row["iteration"]
+        # Of an iteration that not all ranks have ended some starts are not known.
+        if job not in (None, row["job"]) or place not in whole:
             continue
         here = (pc.field("job") == row["job"]) & (
             pc.field("iteration") == row["iteration"]
@@ -219,8 +224,11 @@ def paths_of(
     if not found:
         raise InputError(
             str(results.path),
-            f"has no operation {until!r}" if until else "has no measured iteration",
-            "names are those of collectives in `chakram show`, or e.g. world#3: "
+            f"has no operation {until!r}"
+            if until
+            else "has no measured iteration that all ranks have ended",
+            results.incomplete
+            or "names are those of collectives in `chakram show`, or e.g. world#3: "
             "collective 3 of that group",
         )
 
@@ -316,6 +324,9 @@ def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
     Of a packet that was lost one arrives in the end, out of two; of one that was late
     both do. Where ports and links have dropped something ACKs may be what was lost.
     """
+    # The last samples of both ends are of one time only where the run saw its end.
+    if results.manifest.status in (RUNNING, KILLED):
+        return frozenset()
     if not results.columns("queue_pairs") >= {*_ENDS, *_COUNTED}:
         return frozenset()
     table = plain_names(results.table("queue_pairs", *_ENDS, *_COUNTED))

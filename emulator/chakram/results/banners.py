@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from chakram.results.keeping_up import KeepingUp
 
 
+def incomplete(status: str, reason: str | None) -> str | None:
+    """Return how a run ended that did not complete; None: it did.
+
+    Args:
+        status: Of its ``run.json``.
+        reason: Why it is not complete, None if unknown.
+    """
+    if status == COMPLETE:
+        return None
+    return f"{status.upper()}: {reason or _NO_REASON.get(status, _NO_END)}"
+
+
+_NO_END = "the run did not come to its end"
+_NO_REASON = {"running": "the run has not ended"}
+
+
 def banners(
     facts: RunFacts,
     judged: Sequence[SummaryRow],
@@ -31,12 +47,9 @@ def banners(
         remedy: At what it would have kept up, None where it did.
     """
     found = []
-    if facts.status != COMPLETE:
-        reason = facts.reason or "the run did not come to its end"
+    if (ended := incomplete(facts.status, facts.reason)) is not None:
         left_out = f"; {unfinished} unfinished collectives are left out"
-        found.append(
-            f"{facts.status.upper()}: {reason}{left_out if unfinished else ''}"
-        )
+        found.append(f"{ended}{left_out if unfinished else ''}")
     largest = max((row.generator_wait_share for row in judged), default=0.0)
     bound = is_generator_bound(largest)
     if bound:

@@ -314,3 +314,9 @@ class Summary:
     generator: GeneratorSummary | None = None
     keeping_up: KeepingUp | None = None
     traffic: Traffic | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether packets were counted before the run ended."""
+        is_complete = self.facts.status == COMPLETE
+        return is_complete or self.traffic is not None or bool(self.rows)

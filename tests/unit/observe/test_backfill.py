@@ -253,6 +253,17 @@ def test_what_does_not_change_is_told_every_second_and_what_does_as_a_step(
     assert at_ms(state) == [(0, 1), (3001, 1), (3002, 0)]
 
 
+def test_a_killed_run_ends_as_killed(tmp_path: Path) -> None:
+    directory = begin(tmp_path, jobs=JOBS, unix_offset_ns=EPOCH_NS)
+    directory.add(small_rows(0))
+    directory.flush()
+    path = directory.path
+    del directory  # it releases its lock, as a process does that is killed
+    found = samples(open_run(path))
+    assert series(found, "chakram_run_state", state="running")[0][1] == 1
+    assert series(found, "chakram_run_state", state="killed")[-1][1] == 1
+
+
 def test_counters_of_samples_are_sums_over_queue_pairs_and_ports(
     tmp_path: Path,
 ) -> None:

@@ -29,7 +29,7 @@ def test_a_state_is_one_of_all_and_texts_end() -> None:
         f'chakram_run_state{{run_id="r1",state="{name}"}} {value}'
         for name, value in (
             ("preparing", 0.0), ("running", 1.0), ("complete", 0.0), ("partial", 0.0),
-            ("failed", 0.0),
+            ("failed", 0.0), ("killed", 0.0),
         )
     ]  # fmt: skip
     assert exposition(state).endswith("# EOF\n")

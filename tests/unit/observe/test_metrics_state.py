@@ -177,7 +177,7 @@ def test_exactly_one_state_is_on() -> None:
         if name == "chakram_run_state"
     }
     assert [labels for labels, value in found.items() if value] == [("running",)]
-    assert len(found) == 5
+    assert len(found) == 6
     with pytest.raises(ValueError, match="'sleeping' is none of"):
         state.set_state("sleeping")
 

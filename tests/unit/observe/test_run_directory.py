@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from array import array
 from dataclasses import fields
@@ -12,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.errors import PeerError, RunDirectoryError
-from chakram.observe import run_directory
+from chakram.observe import growing_table, run_directory
+from chakram.observe.document import summary_document
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
@@ -26,9 +28,18 @@ from chakram.results.records import (
     SHARE_FIELDS,
     RecordRows,
 )
-from tests.small_run import row_of, small_rows
+from tests.small_run import (
+    ALL_REDUCE_NS,
+    ALL_TO_ALL_NS,
+    COMPUTE_NS,
+    MESSAGE_NS,
+    row_of,
+    small_rows,
+)
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED, begin, files
+
+ITERATION_END_NS = COMPUTE_NS + ALL_REDUCE_NS + ALL_TO_ALL_NS + MESSAGE_NS
 
 
 def test_a_run_becomes_thirteen_files(tmp_path: Path) -> None:
@@ -228,7 +239,81 @@ def test_a_run_without_its_end_has_no_models(tmp_path: Path) -> None:
     directory.flush()
     results = open_run(directory.path)
     assert (results.bounds(), results.predictions()) == ({}, {})
-    assert results.summary().banners[0].startswith("RUNNING: the run did not come")
+    assert results.summary().banners[0] == "RUNNING: the run has not ended"
+
+
+def test_an_iteration_counts_when_all_ranks_have_ended_it(tmp_path: Path) -> None:
+    directory = begin(tmp_path, jobs={"moe": {"ranks": 4}})
+    for iteration in (1, 2):
+        directory.add(small_rows(iteration))
+    directory.add(small_rows(3, ranks=(0, 1, 3), slower_ns=10**9))
+    directory.flush()
+    results = open_run(directory.path)
+    assert {each.iteration for each in results.ranks()} == {1, 2, 3}
+    assert {each.iteration for each in results.ranks(whole=True)} == {1, 2}
+    (iterations,) = results.summary().iterations
+    assert (iterations.iterations, iterations.max_ns) == (2, ITERATION_END_NS)
+
+
+def test_a_run_of_one_unfinished_iteration_has_none(tmp_path: Path) -> None:
+    directory = begin(tmp_path, jobs={"moe": {"ranks": 4}})
+    directory.add(small_rows(1, ranks=(0, 2)))
+    directory.flush()
+    summary = open_run(directory.path).summary()
+    assert (summary.iterations, summary.ranks) == ((), ())
+    assert not summary.is_counted
+    found = summary_document(summary)
+    assert (found["packets"], found["unfinished_collectives"]) == (None, None)
+
+
+def test_a_run_whose_tables_cannot_be_merged_is_partial(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    for iteration in range(4):
+        directory.add(small_rows(iteration))
+    (directory.path / "operations.tmp").mkdir()  # no file can be written there
+    directory.flush()
+    directory.add(small_rows(4))
+    directory.flush()  # a second part: one alone is only renamed
+    with pytest.raises(RunDirectoryError, match=r"operations\.tmp"):
+        directory.finish(ended=STARTED)
+    results = open_run(directory.path)
+    manifest = results.manifest
+    assert manifest.status == "partial"
+    assert "cannot be written" in str(manifest.reason)
+    assert {each.iteration for each in results.ranks()} == set(range(5))
+    assert manifest.rows["operations"] == results.table("operations").num_rows > 0
+
+
+def test_no_iteration_is_recorded_after_messages_could_not_be(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.flush()
+    blocked = directory.path / "flows" / "part-00001.tmp"
+    blocked.mkdir()
+    directory.add(small_rows(1))
+    with pytest.raises(RunDirectoryError, match="part-00001"):
+        directory.flush()
+    blocked.rmdir()
+    directory.add(small_rows(2))
+    directory.finish(ended=STARTED, status="partial", reason="the disk was full")
+    results = open_run(directory.path)
+    assert {each.iteration for each in results.ranks()} == {0}
+    assert set(results.table("flows")["iteration"].to_pylist()) == {0}
+
+
+def test_a_part_that_cannot_be_written_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(growing_table.os, "replace", fail)
+    with pytest.raises(RunDirectoryError, match="No space left"):
+        directory.flush()
+    assert not [name for name in files(directory.path) if name.endswith(".tmp")]
 
 
 def test_a_run_that_failed_before_its_plan_can_be_finished(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,6 +15,8 @@ from chakram.collectives.groups import world_group
 from chakram.errors import InputError
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds
+from chakram.observe.manifest import PARTIAL
+from chakram.observe.run_results import RunResults
 from chakram.observe.why import iterations_of, paths_of, why_of
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
@@ -246,6 +249,36 @@ def test_iterations_of_a_job_have_their_own_records(tmp_path: Path) -> None:
             for row in ranks
             if (row["job"], row["iteration"]) == ("b", path.iteration)
         )
+
+
+def test_an_iteration_that_a_rank_has_not_ended_is_not_explained(
+    tmp_path: Path,
+) -> None:
+    plan = make_plan(
+        [program(rank, world_group(2), [compute(20_000)]) for rank in (0, 1)],
+        single_switch(2, LINE),
+        settings=RunSettings(warmup=0, measured=3, sync="free"),
+    )
+    results = simulated_run(tmp_path, plan, single_switch(2, LINE))
+    assert why_of(results).iterations == 3
+    file = results.path / "ranks.parquet"
+    table = pq.read_table(file)
+    ended = (pc.field("iteration") != 1) | (pc.field("rank") != 0)
+    pq.write_table(table.filter(ended), file)
+    assert {iteration for _, iteration, _ in iterations_of(results)} == {0, 2}
+    assert why_of(results).time_ns == 2 * 20_000
+
+    pq.write_table(table.filter(pc.field("rank") == 1), file)
+    manifest = replace(
+        results.manifest,
+        status=PARTIAL,
+        reason="interrupted",
+        jobs={job: {"ranks": 2} for job in table["job"].unique().to_pylist()},
+    )
+    with pytest.raises(InputError) as caught:
+        why_of(RunResults(results.path, manifest))
+    assert caught.value.found == ("has no measured iteration that all ranks have ended")
+    assert caught.value.hint == "PARTIAL: interrupted"
 
 
 def test_lost_packets_are_time_of_repair(tmp_path: Path) -> None:

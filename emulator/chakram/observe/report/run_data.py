@@ -172,9 +172,20 @@ class RunData:
         self.ranks = results.ranks()
         self.transport = results.message_transport()
         self.dilation = self.manifest.dilation
-        self.origin_ns = min((rank.start_ns for rank in self.ranks), default=0)
-        last_ns = max((rank.end_ns for rank in self.ranks), default=self.origin_ns)
-        self.end_ns = self.undilated(last_ns)
+        starts_ns = [rank.start_ns for rank in self.ranks]
+        ends_ns = [rank.end_ns for rank in self.ranks]
+        if results.incomplete:
+            # Of iterations that have not ended only what was done is known.
+            for name, start, end in (
+                ("operations", "ready_ns", "end_ns"),
+                ("flows", "posted_ns", "last_acked_ns"),
+            ):
+                table = results.table(name, start, end)
+                if table.num_rows:
+                    starts_ns.append(pc.min(table[start]).as_py())
+                    ends_ns.append(pc.max(table[end]).as_py())
+        self.origin_ns = min(starts_ns, default=0)
+        self.end_ns = self.undilated(max(ends_ns, default=self.origin_ns))
 
     @cached_property
     def _measurements(self) -> Measurements:
@@ -184,6 +195,13 @@ class RunData:
     def summary(self) -> Summary:
         """What ``chakram show`` prints."""
         return self.results.summary(self._measurements)
+
+    @cached_property
+    def whole_iterations(self) -> frozenset[tuple[str, int]]:
+        """Job and number of the iterations that all ranks of the job have ended."""
+        return frozenset(
+            (each.job, each.iteration) for each in self._measurements.ranks
+        )
 
     @property
     def collectives(self) -> Sequence[CollectiveRecord]:

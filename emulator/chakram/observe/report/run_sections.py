@@ -377,7 +377,7 @@ def gantt(data: RunData, x_range: Range1d) -> Section:
     title = "Timeline of ranks"
     spans_of: dict[int, tuple[int, int]] = {}
     for rank in data.ranks:
-        if rank.measured:
+        if rank.measured and (rank.job, rank.iteration) in data.whole_iterations:
             first, last = spans_of.get(rank.iteration, (rank.start_ns, rank.end_ns))
             spans_of[rank.iteration] = min(first, rank.start_ns), max(last, rank.end_ns)
     if not spans_of:

@@ -1,0 +1,157 @@
+"""Every verb that reads a run, on every kind of run that did not complete."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from tempfile import mkdtemp
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.observe.manifest import FAILED, KILLED, PARTIAL, RUNNING
+from tests.e2e.processes import AGENT, SHARD, RunProcess
+from tests.e2e.runs import moe, write_experiment
+from tests.incomplete_runs import check_all
+from tests.own_network import own_network
+from tests.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SHORT, LONG = "100ms", "900ms"
+"""Of a computation: an iteration has six, and records are written every 2 s."""
+
+
+def killed(run: RunProcess) -> None:
+    run.wait_for_records()
+    run.process.kill()
+
+
+def killed_in_the_first_iteration(run: RunProcess) -> None:
+    wait_until(lambda: any(run.runs.glob("*/flows/*.parquet")), "the first messages")
+    run.process.kill()
+
+
+def without_its_agent(run: RunProcess) -> None:
+    run.wait_for_records()
+    run.member(AGENT).signal(signal.SIGKILL)
+
+
+def without_a_shard(run: RunProcess) -> None:
+    run.wait_for_records()
+    run.member(SHARD).signal(signal.SIGKILL)
+
+
+def with_a_frozen_rank(run: RunProcess) -> None:
+    run.wait_for_records()
+    run.member(SHARD).signal(signal.SIGSTOP)
+
+
+def interrupted(run: RunProcess) -> None:
+    run.wait_for_records()
+    os.killpg(run.process.pid, signal.SIGINT)
+
+
+def interrupted_before_it_began(run: RunProcess) -> None:
+    wait_until(lambda: "building the fabric" in run.errors, "its first phase")
+    os.killpg(run.process.pid, signal.SIGINT)
+
+
+def held(run: RunProcess) -> None:
+    """Keep a run as it goes: what is asked of it stays the same."""
+    run.wait_for_records()
+    run.process.send_signal(signal.SIGSTOP)
+
+
+def of_itself(run: RunProcess) -> None:
+    """Let it end for its own reason."""
+
+
+class Kind(NamedTuple):
+    """A kind of incomplete run.
+
+    Attributes:
+        end: Ends the run, or waits for what ends it.
+        status: How it has ended then.
+        computation: How long each takes.
+        sections: Further sections of the experiment.
+        prefix: Of the command line.
+        killed_at: Before which file is in its place the command is killed.
+    """
+
+    end: Callable[[RunProcess], None]
+    status: str
+    computation: str = SHORT
+    sections: Mapping[str, Any] = MappingProxyType({})
+    prefix: tuple[str, ...] = ()
+    killed_at: str = ""
+
+
+SMALL = moe(4) | {"compute": {"from": "trace"}, "size_scale": "1/64"}
+TRACE = SMALL["trace"]
+ENDLESS = {"iterations": {"warmup": 0, "measured": 100_000}}
+TWO_SHARDS = {"agents": {"shards": 2}}
+FEW = {"iterations": {"warmup": 1, "measured": 3}}
+KINDS = {
+    "interrupted before it began": Kind(interrupted_before_it_began, FAILED),
+    "killed": Kind(killed, KILLED),
+    "killed in its first iteration": Kind(killed_in_the_first_iteration, KILLED, LONG),
+    "killed as it ended": Kind(
+        of_itself, KILLED, sections=FEW, killed_at="collectives.parquet"
+    ),
+    "without its agent": Kind(without_its_agent, PARTIAL),
+    "without a shard": Kind(without_a_shard, PARTIAL, sections=TWO_SHARDS),
+    "a rank never ended": Kind(
+        with_a_frozen_rank, PARTIAL, sections=TWO_SHARDS | {"hang_timeout": "1s"}
+    ),
+    "interrupted": Kind(interrupted, PARTIAL),
+    "aborted in its first iteration": Kind(
+        of_itself, PARTIAL, LONG, {"stop_if": {"duration": "1500ms"}}
+    ),
+    "disk full": Kind(of_itself, PARTIAL, "2ms", prefix=("prlimit", "--fsize=20000")),
+    "running": Kind(held, RUNNING),
+}
+
+
+@pytest.fixture(scope="module")
+def processes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, RunProcess]]:
+    """Yield by kind a run that has ended so, all made at once."""
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv(STATE_ROOT_VARIABLE, mkdtemp(prefix="ck-"))
+        found = {}
+        for name, kind in KINDS.items():
+            experiment = write_experiment(
+                tmp_path_factory.mktemp("run"),
+                [SMALL | {"trace": TRACE | {"attention": kind.computation}}],
+                {"kind": "loopback"},
+                **(ENDLESS | kind.sections),
+            )
+            with own_network():
+                process = RunProcess(
+                    experiment, prefix=kind.prefix, killed_at=kind.killed_at
+                )
+            found[name] = stack.enter_context(process)
+        for name, process in found.items():
+            KINDS[name].end(process)
+        for name, process in found.items():
+            if KINDS[name].status != RUNNING:
+                process.process.wait(PATIENCE_S)
+        yield found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_verb_answers_of_what_is_complete(
+    processes: dict[str, RunProcess], tmp_path: Path, name: str
+) -> None:
+    (run,) = processes[name].runs.iterdir()
+
+    check_all(run, tmp_path / "out", status=KINDS[name].status)
