@@ -15,7 +15,7 @@ import pytest
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from chakram.observe.manifest import FAILED, KILLED, PARTIAL, RUNNING
 from tests.e2e.processes import AGENT, SHARD, RunProcess
-from tests.e2e.runs import moe, write_experiment
+from tests.e2e.runs import moe, star, write_experiment
 from tests.incomplete_runs import check_all
 from tests.own_network import own_network
 from tests.waiting import PATIENCE_S, wait_until
@@ -83,6 +83,7 @@ class Kind(NamedTuple):
         sections: Further sections of the experiment.
         prefix: Of the command line.
         killed_at: Before which file is in its place the command is killed.
+        verb: ``run``, or ``simulate``, which samples links too.
     """
 
     end: Callable[[RunProcess], None]
@@ -91,6 +92,7 @@ class Kind(NamedTuple):
     sections: Mapping[str, Any] = MappingProxyType({})
     prefix: tuple[str, ...] = ()
     killed_at: str = ""
+    verb: str = "run"
 
 
 SMALL = moe(4) | {"compute": {"from": "trace"}, "size_scale": "1/64"}
@@ -104,6 +106,13 @@ KINDS = {
     "killed in its first iteration": Kind(killed_in_the_first_iteration, KILLED, LONG),
     "killed as it ended": Kind(
         of_itself, KILLED, sections=FEW, killed_at="collectives.parquet"
+    ),
+    "a simulation killed as it ended": Kind(
+        of_itself,
+        KILLED,
+        sections=FEW,
+        killed_at="collectives.parquet",
+        verb="simulate",
     ),
     "without its agent": Kind(without_its_agent, PARTIAL),
     "without a shard": Kind(without_a_shard, PARTIAL, sections=TWO_SHARDS),
@@ -132,12 +141,15 @@ def processes(
             experiment = write_experiment(
                 tmp_path_factory.mktemp("run"),
                 [SMALL | {"trace": TRACE | {"attention": kind.computation}}],
-                {"kind": "loopback"},
+                star(4) if kind.verb == "simulate" else {"kind": "loopback"},
                 **(ENDLESS | kind.sections),
             )
             with own_network():
                 process = RunProcess(
-                    experiment, prefix=kind.prefix, killed_at=kind.killed_at
+                    experiment,
+                    verb=kind.verb,
+                    prefix=kind.prefix,
+                    killed_at=kind.killed_at,
                 )
             found[name] = stack.enter_context(process)
         for name, process in found.items():
@@ -154,4 +166,9 @@ def test_every_verb_answers_of_what_is_complete(
 ) -> None:
     (run,) = processes[name].runs.iterdir()
 
-    check_all(run, tmp_path / "out", status=KINDS[name].status)
+    check_all(
+        run,
+        tmp_path / "out",
+        status=KINDS[name].status,
+        all_pages=name in ("killed", "a rank never ended"),
+    )

@@ -29,9 +29,17 @@ class _Place(NamedTuple):
 
 
 def _places(results: RunResults) -> dict[str, _Place]:
-    """Return where all ports of the fabric are, by their names."""
+    """Return where all ports of the fabric are, by their names.
+
+    Raises:
+        ResultsError: If the run has ended before links were written.
+    """
     links = results.table("links", "kind", "direction", "port").to_pylist()
     ports = [each["port"] for each in links if each["port"]]
+    if not ports:
+        raise ResultsError(
+            str(results.path), "does not say where its ports are", results.incomplete
+        )
     hosts = [
         each["port"].partition(":")[0]
         for each in links
@@ -53,7 +61,7 @@ def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], in
     """Return samples of links in the order of time, and when its messages begin.
 
     Raises:
-        ResultsError: If there are none.
+        ResultsError: If there are none, or no measured message.
     """
     columns = ["time_ns", "port", "traffic_class", *names]
     table = results.table("link_samples", *columns)
@@ -74,7 +82,11 @@ def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], in
         )
     flows = results.table("flows", "posted_ns", "measured")
     begin_ns = pc.min(flows.filter(pc.field("measured"))["posted_ns"]).as_py()
-    return table.sort_by("time_ns").to_pylist(), begin_ns or 0
+    if begin_ns is None:
+        raise ResultsError(
+            str(results.path), "has no measured message", results.incomplete
+        )
+    return table.sort_by("time_ns").to_pylist(), begin_ns
 
 
 def queue_lengths(results: RunResults) -> list[QueueLength]:
@@ -135,6 +147,7 @@ def pause_events(results: RunResults) -> list[PauseEvent]:
             rests = True
         before[key] = time_ns, row["paused_ns"], rests
     for (port, _), (last_ns, _, rests) in before.items():
-        if rests:
+        # When a pause ended that outlasted an incomplete run is not known.
+        if rests and not results.incomplete:
             tell(last_ns, port, False)
     return sorted(found, key=lambda each: each.time_ns)

@@ -6,16 +6,21 @@ import csv
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import chakram
 from chakram.cli import main
 from chakram.errors import ResultsError
 from chakram.observe.exports import flow_times, links_csv, pairs_csv
+from chakram.observe.manifest import PARTIAL
 from chakram.observe.queue_exports import pause_events, queue_lengths
+from chakram.observe.run_results import RunResults
 from chakram.observe.sides import read_side
 from chakram.results.comparison import compare
 from chakram.results.readers.nccl_tests import TESTS, read_nccl_json
@@ -231,3 +236,34 @@ def test_a_run_without_samples_is_told(tmp_path: Path) -> None:
     for export in (queue_lengths, pause_events):
         with pytest.raises(ResultsError, match="has no samples of queues"):
             export(results)
+
+
+def test_samples_of_a_run_that_was_killed_have_no_places(tmp_path: Path) -> None:
+    results = incast(tmp_path)
+    (results.path / "links.parquet").unlink()
+    for export in (queue_lengths, pause_events):
+        with pytest.raises(ResultsError, match="does not say where its ports are"):
+            export(results)
+
+
+def test_samples_without_a_message_have_no_start(tmp_path: Path) -> None:
+    results = incast(tmp_path)
+    (results.path / "flows.parquet").unlink()
+    for export in (queue_lengths, pause_events):
+        with pytest.raises(ResultsError, match="has no measured message"):
+            export(results)
+
+
+def test_a_pause_that_an_incomplete_run_has_not_seen_end_does_not_end(
+    tmp_path: Path,
+) -> None:
+    results = incast(tmp_path)
+    file = results.path / "link_samples.parquet"
+    table = pq.read_table(file)
+    resting = table.filter(pc.field("paused_ns") > 0)
+    last_ns = pc.min(resting["time_ns"]).as_py()
+    pq.write_table(table.filter(pc.field("time_ns") <= last_ns), file)
+    incomplete = RunResults(results.path, replace(results.manifest, status=PARTIAL))
+
+    assert [each.pauses for each in pause_events(results)].count(False) > 0
+    assert all(each.pauses for each in pause_events(incomplete))
