@@ -15,6 +15,7 @@ from chakram.controller import shell, virtual_time
 from chakram.controller.observer import Progress, Silent
 from chakram.controller.request import RunRequest
 from chakram.errors import RunInterrupted
+from chakram.fabric.kinds import KINDS
 from chakram.observe import run_results
 from chakram.observe.console import render_table
 from chakram.observe.sides import read_side
@@ -146,7 +147,9 @@ def run(
     Args:
         experiment: As for `simulate`, like all but *world*.
         world: ``run``, or nothing: the experiment's fabric; ``simulate``: virtual time;
-            else the kind of fabric that takes its place, e.g. ``loopback``.
+            else the kind of fabric that takes its place, e.g. ``loopback``.  That one
+            keeps the keys that both kinds have, and the rate of the slowest port;
+            *set* changes it.
         set: Likewise; `lab` and `metrics` of the command are keys of the file.
         runs: Likewise.
         plan: Likewise.
@@ -161,11 +164,34 @@ def run(
     """
     changes = dict(set or {})
     if world not in (None, _RUN, _SIMULATE):
-        changes = {"fabric.kind": world, **changes}
+        changes = {**_fabric_of_kind(experiment, world), **changes}
     request = _request(experiment, changes, runs, plan, alone, progress)
     if world == _SIMULATE:
         return _results(virtual_time.simulate_experiment(request))
     return _results(_ended(request))
+
+
+def _fabric_of_kind(experiment: AnyExperiment, kind: str) -> dict[str, Any]:
+    """Return the change that replaces the fabric by one of another kind.
+
+    The new fabric keeps the keys that its kind has too, and the rate of the ports.
+    """
+    written = _read(experiment, {})[0].written.fabric
+    if written.kind == kind:
+        return {}
+    if kind not in KINDS:
+        return {"fabric.kind": kind}
+    keys = {each.alias or name for name, each in KINDS[kind].model_fields.items()}
+    kept = {
+        key: value
+        for key, value in written.model_dump(
+            mode="json", by_alias=True, exclude_unset=True
+        ).items()
+        if key in keys
+    }
+    if "rate" in keys and written.port_rate_bps is not None:
+        kept["rate"] = f"{written.port_rate_bps}bit"
+    return {"fabric": {**kept, "kind": kind}}
 
 
 def _ended(request: RunRequest) -> RunOutcome:

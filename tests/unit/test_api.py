@@ -134,6 +134,7 @@ class Ran:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self.directory = directory
         self.worlds: list[str] = []
+        self.fabrics: list[Any] = []
         self.threads: list[threading.Thread] = []
         self.cancelled = False
         self.waits = False
@@ -141,6 +142,7 @@ class Ran:
 
     async def __call__(self, request: Any) -> Any:
         self.worlds.append(request.experiment.fabric.kind)
+        self.fabrics.append(request.experiment.fabric)
         self.threads.append(threading.current_thread())
         try:
             if self.waits:
@@ -162,6 +164,20 @@ def test_a_run_has_a_loop_of_its_own(ran: Ran) -> None:
     assert chakram.run(INCAST, world="run").path == ran.directory
     assert ran.worlds == ["namespaces"] * 2
     assert ran.threads == [threading.main_thread()] * 2
+
+
+def test_another_fabric_keeps_what_both_kinds_have(ran: Ran) -> None:
+    read = chakram.load_experiment(INCAST)
+    for experiment in (INCAST, yaml.safe_load(INCAST.read_text()), read):
+        chakram.run(experiment, world="loopback")
+    chakram.run(INCAST, world="loopback", set={"fabric.rate": "3Mbit"})
+    chakram.run(INCAST, world="namespaces")
+    assert ran.worlds == ["loopback"] * 4 + ["namespaces"]
+    *moved, slower, same = ran.fabrics
+    assert {each.rate_bps for each in moved} == {read.fabric.port_rate_bps}
+    assert {each.mtu for each in moved} == {read.fabric.smallest_mtu}
+    assert slower.rate_bps == 3_000_000
+    assert same == read.fabric
 
 
 def test_where_a_loop_runs_a_run_has_a_thread(ran: Ran) -> None:
