@@ -14,6 +14,7 @@ from chakram.chakra.lint.problems import ProblemKind, check_trace_set
 from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.producers import Producer
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
+from chakram.chakra.summary.summary import summarize
 from chakram.errors import TraceError
 from chakram.trace.node import NodeKind
 from tests.integration.real_sets import SETS, Expected
@@ -98,6 +99,9 @@ def test_stage_is_refused_until_somebody_says_what_an_element_is(
         load_trace_set(path)
     traces = load_trace_set(path, bytes_per_element=2)
     assert communication(traces)["all_to_all"] == (128, 4_194_304, 4_194_304)
+    # By its op_type: 96 M; 56 A, E and E2; what has attn_kernel in its name.
+    found = summarize(traces.graphs, traces.groups).per_rank[0].computation
+    assert found == {"gemm": 96, "attention": 24, "elementwise": 64, "other": 88}
 
 
 def test_an_archive_and_its_folder_are_the_same_set(

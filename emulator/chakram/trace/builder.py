@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chakram.collectives.splits import Splits
 
 
+_MOST_OP_TYPES = 255
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 
 
@@ -34,6 +35,7 @@ class TraceGraphBuilder:
         self._source = source
         self._columns = TraceColumns()
         self._group_number: dict[str, int] = {}
+        self._op_type_numbers = {b"": 0}
         self._data = array("Q")
         self._data_ends = array("q", [0])
         self._control = array("Q")
@@ -75,6 +77,7 @@ class TraceGraphBuilder:
         start_ns: int | None = None,
         num_ops: int = 0,
         tensor_bytes: int = 0,
+        op_type: str | None = None,
         stream: int | None = None,
         op: CollectiveOp | None = None,
         comm_bytes: int = 0,
@@ -118,6 +121,10 @@ class TraceGraphBuilder:
         columns.node_ids.append(node_id)
         columns.kinds.append(kind)
         columns.name_numbers.append(self.names.add(name))
+        if op_type is not None:
+            self.names_op_type(
+                columns.name_numbers[-1], op_type.encode("utf-8", "surrogatepass")
+            )
         columns.file_offsets.append(file_offset)
         columns.durations_ns.append(duration_ns)
         columns.num_ops.append(num_ops)
@@ -177,6 +184,26 @@ class TraceGraphBuilder:
                 getattr(own, name).frombytes(rows)
         for name, rows in edges.items():
             getattr(self, f"_{name}").frombytes(rows)
+
+    def names_op_type(self, name: int, op_type: bytes) -> None:
+        """Take the operator, in UTF-8, that nodes of a name state.
+
+        Args:
+            name: The number of the name.
+            op_type: What they state.  Of many operators only the first 255 are kept.
+        """
+        columns = self._columns
+        number = self._op_type_numbers.get(op_type)
+        if number is None:
+            number = len(columns.op_type_names)
+            if number > _MOST_OP_TYPES:
+                return
+            self._op_type_numbers[op_type] = number
+            columns.op_type_names.append(op_type.decode("utf-8", "surrogatepass"))
+        missing = name + 1 - len(columns.op_types)
+        if missing > 0:
+            columns.op_types.extend(bytes(missing))
+        columns.op_types[name] = number
 
     def group_number(self, group: str | None) -> int:
         """Return the number of a process group, a new one if it is not known."""

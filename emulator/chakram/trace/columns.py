@@ -40,6 +40,8 @@ class TraceColumns:
     Attributes:
         starts_ns: May be short: behind its end, no node has a value.
         streams: Likewise.
+        op_types: By number of a name, what operator nodes of that name state, by number
+            in *op_type_names*; 0, or behind its end: none.
         comm_rows: By node, its row in the columns of communication, or ``ABSENT``.
         ops: Of communication, by number, or ``ABSENT``; as the columns up to *roots*.
         groups: By number in *group_names*, or ``ABSENT``.
@@ -53,6 +55,8 @@ class TraceColumns:
     kinds: bytearray = field(default_factory=bytearray)
     name_numbers: array[int] = field(default_factory=_small_integers)
     names: NameTable = field(default_factory=NameTable)
+    op_types: bytearray = field(default_factory=bytearray)
+    op_type_names: list[str] = field(default_factory=lambda: [""])
     file_offsets: array[int] = field(default_factory=_integers)
     durations_ns: array[int] = field(default_factory=_integers)
     num_ops: array[int] = field(default_factory=_integers)
@@ -77,6 +81,12 @@ class TraceColumns:
     def name(self, position: int) -> str:
         """Return the name of a node."""
         return self.names[self.name_numbers[position]]
+
+    def op_type(self, position: int) -> str:
+        """Return the operator that a node states; empty: none."""
+        number = self.name_numbers[position]
+        known = number < len(self.op_types)
+        return self.op_type_names[self.op_types[number] if known else 0]
 
     def locate(self, position: int, *, source: str, rank: int) -> str:
         """Return where a node stands, for messages: file, offset, rank, id."""

@@ -69,6 +69,7 @@ class TraceGraph:
             start_ns=optional(columns.starts_ns, position),
             num_ops=columns.num_ops[position],
             tensor_bytes=columns.tensor_bytes[position],
+            op_type=columns.op_type(position),
             stream=optional(columns.streams, position),
             op=None if op == ABSENT else OPS[op],
             comm_bytes=columns.comm_bytes[row] if communicates else 0,

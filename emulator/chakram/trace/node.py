@@ -37,7 +37,8 @@ class TraceNode:
     the reader), or ``NO_SIZE``; ``peer``, ``tag``, ``root``, ``stream`` and
     ``start_ns`` are None where the file has none.  ``dependencies`` are positions in
     the graph.  ``splits`` are the bytes to and from each member of the group, where an
-    all_to_all is uneven.
+    all_to_all is uneven.  ``op_type`` is the operator of a computation, in the words of
+    its producer, or empty.
     """
 
     position: int
@@ -58,3 +59,4 @@ class TraceNode:
     root: int | None
     dependencies: tuple[int, ...]
     splits: Splits | None = None
+    op_type: str = ""

@@ -297,6 +297,7 @@ class Cut:
             "duration_ns": node.duration_ns,
             "num_ops": node.num_ops,
             "tensor_bytes": node.tensor_bytes,
+            "op_type": node.op_type or None,
             "stream": node.stream,
         }
         if node.kind not in _COMMUNICATION:

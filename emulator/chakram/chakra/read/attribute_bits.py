@@ -19,6 +19,7 @@ ATTRIBUTES = (
     # Of these two only counts that they are there, and not twice.
     b"group_size",
     b"group_count",
+    b"op_type",
     # With any of these a node is not plain.
     b"ranks",
     b"root",
@@ -28,6 +29,7 @@ ATTRIBUTES = (
 )
 OPS, TENSOR, STREAM, TYPE, SIZE, SOURCE, DESTINATION, TAG = range(8)
 GROUP_NUMBER, ON_CPU, GROUP, INVOLVED = range(8, 12)
+OP_TYPE = ATTRIBUTES.index(b"op_type")
 FIRST_ODD = ATTRIBUTES.index(b"ranks")
 
 _LABEL = len(ATTRIBUTES) - 1

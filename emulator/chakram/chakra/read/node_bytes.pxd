@@ -2,7 +2,7 @@
 
 cimport cython
 
-cdef int FIRST_ODD, GROUP, GROUP_NUMBER, INVOLVED, ON_CPU
+cdef int FIRST_ODD, GROUP, GROUP_NUMBER, INVOLVED, ON_CPU, OP_TYPE
 cdef int _COUNT
 cdef int _WIDTH
 cdef int _EDGES
@@ -41,6 +41,8 @@ cdef class NodeBytes:
     cdef Py_ssize_t _name_end
     cdef Py_ssize_t _group_at
     cdef Py_ssize_t _group_end
+    cdef Py_ssize_t _op_type_at
+    cdef Py_ssize_t _op_type_end
     cdef int _seen
     cdef int _odd
     # By number of an attribute: its value, and the length of its name; all the names.

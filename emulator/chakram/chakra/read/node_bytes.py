@@ -19,6 +19,7 @@ from chakram.chakra.read.attribute_bits import (
     GROUP_NUMBER,
     INVOLVED,
     ON_CPU,
+    OP_TYPE,
 )
 from chakram.trace.short_columns import NO_VALUE
 
@@ -214,6 +215,10 @@ class NodeBytes:
             if arm != _STRING:
                 self._odd |= bit
             self._group_at, self._group_end = value_at, value_end
+        elif which == OP_TYPE:
+            if arm != _STRING:
+                self._odd |= bit
+            self._op_type_at, self._op_type_end = value_at, value_end
         elif which == INVOLVED:
             # All dimensions are all ranks of the group, as without it.
             if arm != _BOOL_LIST or not _all_true(data, value_at, value_end):

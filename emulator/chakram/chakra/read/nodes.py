@@ -54,7 +54,7 @@ LABEL_TIME = "label_duration_micros"
 nodes that say so keep others from reading a file."""
 
 _COMPUTE_ATTRIBUTES = frozenset(
-    {"num_ops", "tensor_size", "stream", "is_cpu_op", LABEL_TIME}
+    {"num_ops", "tensor_size", "stream", "is_cpu_op", "op_type", LABEL_TIME}
 )
 _COMM_ATTRIBUTES = frozenset(
     {
@@ -167,6 +167,9 @@ class NodeReader:
             columns["num_ops"] = _count(values, "num_ops", where)
         if "tensor_size" in values:
             columns["tensor_bytes"] = self._size(values, "tensor_size", where)
+        op_type = values.get("op_type")
+        if isinstance(op_type, str):
+            columns["op_type"] = op_type
         stream = _integer(values, "stream", where) if "stream" in values else -1
         # Without is_cpu_op a node is a GPU's, as in Chakra's feeder; what a CPU does
         # states a stream, too, without meaning anything.

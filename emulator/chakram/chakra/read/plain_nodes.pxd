@@ -6,7 +6,7 @@ from chakram.chakra.read.node_bytes cimport NodeBytes
 from chakram.trace.column_index cimport NameTable, NodeIndex
 
 cdef int OPS, TENSOR, STREAM, TYPE, SIZE, SOURCE, DESTINATION, TAG
-cdef int GROUP, GROUP_NUMBER, ON_CPU
+cdef int GROUP, GROUP_NUMBER, ON_CPU, OP_TYPE
 cdef int OF_COMPUTE
 cdef int OF_COMMUNICATION
 cdef int _ROWS
@@ -101,6 +101,8 @@ cdef class PlainNodes(NodeBytes):
                          Py_ssize_t end, long long offset) except -1
     @cython.locals(prefix="bytes", skip="int", at="Py_ssize_t", place="int")
     cdef Py_ssize_t _own_name_at(self, const unsigned char* data) except -1
+    @cython.locals(key="bytes")
+    cdef _note_op_type(self, const unsigned char* data, int name)
     cdef _note_kernel(self)
     cdef _flush(self)
     @cython.locals(node_type="int", tensor_size="long long", known="bint")

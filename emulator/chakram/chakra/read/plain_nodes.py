@@ -24,6 +24,7 @@ from chakram.chakra.read.attribute_bits import (
     OF_COMMUNICATION,
     OF_COMPUTE,
     ON_CPU,
+    OP_TYPE,
     OPS,
     SIZE,
     SOURCE,
@@ -211,6 +212,8 @@ class PlainNodes(NodeBytes):
             self._name_at = self._own_name_at(data)
         self._name_numbers[row] = self._names.put(data, self._name_at, self._name_end)
         self._file_offsets[row] = offset
+        if self._has(OP_TYPE) and _COMPUTE <= self._kind <= _MEMORY:
+            self._note_op_type(data, self._name_numbers[row])
         self._durations_ns[row] = self._duration * self._duration_unit_ns
         self._starts_ns[row] = _NO_VALUE
         if self._start:
@@ -251,6 +254,11 @@ class PlainNodes(NodeBytes):
             if data[at + place] != prefix[place]:
                 return at
         return at + skip
+
+    def _note_op_type(self, data: Bytes, name: int) -> None:
+        if not self._odd >> OP_TYPE & 1:
+            key = bytes(data[self._op_type_at : self._op_type_end])
+            self._builder.names_op_type(name, key)
 
     def _note_kernel(self) -> None:
         # What ends at once has no stream in the graph, but may name one.

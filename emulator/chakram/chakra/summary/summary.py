@@ -231,7 +231,7 @@ def _rank(
         if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
             slots_ns[slot_name(node.stream)] += node.duration_ns
         if node.kind is NodeKind.COMPUTE:
-            computation[kernel_class(node.name)] += 1
+            computation[kernel_class(node.name, node.op_type)] += 1
         elif node.kind is NodeKind.COLLECTIVE:
             communication[str(node.op)] += 1
     messages = kinds[NodeKind.SEND] + kinds[NodeKind.RECEIVE]

@@ -87,6 +87,7 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         # Zeros, too: ASTRA-sim's roofline waits for ever at a node without them.
         values["num_ops"] = node.num_ops
         values["tensor_size"] = node.tensor_bytes
+        values["op_type"] = node.op_type or None
     else:
         if node.comm_bytes >= 0:
             values["comm_size"] = node.comm_bytes

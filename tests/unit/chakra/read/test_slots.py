@@ -39,6 +39,25 @@ def test_a_cpu_computes_in_a_slot_of_its_own(
     assert slow.graph.node(0).stream == stream
 
 
+def test_operators_are_those_that_nodes_state() -> None:
+    many = [node(id_, name=f"n{id_}", op_type=f"T{id_}") for id_ in range(10, 300)]
+    data = b"".join(
+        (
+            metadata(),
+            node(1, name="a", op_type="M"),
+            node(2, name="b"),
+            node(3, name="c", op_type=5),
+            *many,
+        )
+    )
+    plain, long_way = read_plainly(data, rank=0, options=ReadOptions())
+    assert long_way == 1  # the metadata
+    for trace in (plain, read_the_long_way(data, rank=0, options=ReadOptions())):
+        found = [each.op_type for each in trace.graph.nodes()]
+        assert found[:4] == ["M", "", "", "T10"]
+        assert found.count("") == 2 + len(many) - 254  # a byte holds no more
+
+
 def test_the_slots_of_a_rank_are_shown() -> None:
     trace = read(
         metadata(),

@@ -8,6 +8,27 @@ from chakram.chakra.summary.kernels import KernelClass, kernel_class
 
 
 @pytest.mark.parametrize(
+    ("name", "op_type", "kernel"),
+    [
+        ("mb0.mha.qkv@0_COMP", "M", KernelClass.GEMM),
+        ("mb0.mha_res.y@0_COMP", "A", KernelClass.ELEMENTWISE),
+        ("mb0.input_norm.y@0_COMP", "E", KernelClass.ELEMENTWISE),
+        ("mb0.moe.y2@0_COMP", "E2", KernelClass.ELEMENTWISE),
+        ("mb0.mha.q@0_COMP", "SLICE", KernelClass.OTHER),
+        ("aten::mm", "R", KernelClass.OTHER),
+        ("mb0.mha.attn_kernel.dk@0_COMP", "SLICE", KernelClass.ATTENTION),
+        ("mb0.mha.attn_kernel.qkv@0_COMP", "CUSTOM", KernelClass.ATTENTION),
+        ("in_emb.dw@1_COMP", "CUSTOM", KernelClass.OTHER),
+        ("aten::mm", "unknown", KernelClass.GEMM),
+    ],
+)
+def test_a_stated_operator_counts_before_the_name(
+    name: str, op_type: str, kernel: KernelClass
+) -> None:
+    assert kernel_class(name, op_type) is kernel
+
+
+@pytest.mark.parametrize(
     ("name", "kernel"),
     [
         ("aten::mm", KernelClass.GEMM),

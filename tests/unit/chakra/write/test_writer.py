@@ -40,6 +40,7 @@ def test_what_is_written_is_read_again() -> None:
         start_ns=2_000,
         num_ops=3,
         tensor_bytes=4,
+        op_type="M",
         stream=1,
     )
     builder.add(
