@@ -190,6 +190,7 @@ def _unreadable(
             find_trace_set(path) as files,
             Profiles(files, Path(kineto) if kineto else None) as profiles,
         ):
+            options = replace(options, nranks=len(files.files))
             for rank, name in files.files.items():
                 try:
                     with files.store.open(name) as stream:

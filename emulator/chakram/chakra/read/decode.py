@@ -114,6 +114,7 @@ class RankDecoder:
             zero_is_a_group=zero_is_a_group,
             uncorrected=options.uncorrected,
             dimensions=options.dimensions,
+            nranks=options.nranks,
         )
         self._metadata: Metadata | None = None
         # Of a file in which kernels may lack their order: those met so far.

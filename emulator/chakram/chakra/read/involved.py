@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _HINT = "e.g. a list of true and false, one for each dimension"
 
+_LONGEST_EXAMPLE = 40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPart:
@@ -62,6 +64,7 @@ def part_of_group(
     group: str | None,
     rank: int,
     dimensions: Sequence[int],
+    nranks: int,
     where: str,
 ) -> GroupPart | None:
     """Return the part of a group that a collective covers; None: all of it.
@@ -71,6 +74,7 @@ def part_of_group(
         group: Name of its group; None: all ranks.
         rank: The rank whose collective it is.
         dimensions: How many ranks there are along each, neighbours first.
+        nranks: Number of ranks of the set; 0: not known.
         where: Place of the collective.
 
     Raises:
@@ -84,7 +88,7 @@ def part_of_group(
             f"is a collective of some dimensions only (involved_dim: {shown}), and "
             "traces do not say how ranks stand in dimensions",
             "say how many ranks each has, neighbours first: trace.dimensions, or "
-            "--dimensions 8,4",
+            f"--dimensions{_example(nranks, len(flags))}",
         )
     if len(flags) < len(dimensions):
         raise UnknownDimensions(
@@ -116,6 +120,24 @@ def part_of_group(
     )
 
 
+def _example(nranks: int, count: int, before: str = " ") -> str:
+    """Return *count* dimensions that make all ranks, as text; none: it is empty."""
+    sizes = [1] * count
+    rest, factor = nranks, 2
+    factors = []
+    while rest > 1:
+        # What is left without a factor up to its root is a prime.
+        factor = rest if factor * factor > rest else factor
+        while rest % factor == 0:
+            factors.append(factor)
+            rest //= factor
+        factor += 1
+    for each in reversed(factors):
+        sizes[sizes.index(min(sizes))] *= each
+    text = ",".join(map(str, sorted(sizes, reverse=True)))
+    return f"{before}{text}" if nranks and len(text) < _LONGEST_EXAMPLE else ""
+
+
 def check_dimensions(dimensions: Sequence[int], *, nranks: int, where: str) -> None:
     """Refuse dimensions that do not make the ranks of a set.
 
@@ -127,5 +149,6 @@ def check_dimensions(dimensions: Sequence[int], *, nranks: int, where: str) -> N
         raise TraceError(
             where,
             f"has {nranks} ranks; dimensions of {sizes} make {prod(dimensions)}",
-            "their product must be the number of ranks",
+            "their product must be the number of ranks"
+            f"{_example(nranks, len(dimensions), before=', e.g. ')}",
         )

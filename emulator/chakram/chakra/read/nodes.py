@@ -96,6 +96,7 @@ class NodeReader:
         zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
         uncorrected: What is left as the file has it.
         dimensions: How many ranks there are along each dimension; none: not known.
+        nranks: Number of ranks of the set; 0: not known.
 
     Attributes:
         duration_unit_ns: What one unit of a stored time is worth.
@@ -112,6 +113,7 @@ class NodeReader:
         zero_is_a_group: bool,
         uncorrected: frozenset[WarningKind] = frozenset(),
         dimensions: tuple[int, ...] = (),
+        nranks: int = 0,
     ) -> None:
         self._rank = rank
         self._bytes_per_unit = bytes_per_unit
@@ -121,6 +123,7 @@ class NodeReader:
         self.counts_groups = False
         self.groups: dict[str, tuple[int, ...]] = {}
         self._dimensions = dimensions
+        self._nranks = nranks
         self.parts: dict[str, GroupPart] = {}
 
     def columns(
@@ -358,6 +361,7 @@ class NodeReader:
             group=group,
             rank=self._rank,
             dimensions=self._dimensions,
+            nranks=self._nranks,
             where=where,
         )
         if part is None:

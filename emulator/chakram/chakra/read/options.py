@@ -93,6 +93,7 @@ class ReadOptions:
         dimensions: How many ranks there are along each dimension of the job, the one
             in which neighbours differ first: what ``involved_dim`` of collectives
             refers to; none: they are not known.
+        nranks: Number of ranks of the set, for hints; 0: it is not known.
         record_limit_bytes: Length of a record above which a file is refused.
         node_limit: Number of nodes of one rank above which a file is refused.
     """
@@ -104,6 +105,7 @@ class ReadOptions:
     uncorrected: frozenset[WarningKind] = frozenset()
     unnamed_groups: Mapping[str, str] = field(default_factory=dict)
     dimensions: tuple[int, ...] = ()
+    nranks: int = 0
     record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
     node_limit: int = 10_000_000
 

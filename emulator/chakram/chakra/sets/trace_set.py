@@ -102,6 +102,7 @@ def load_trace_set(
         options = replace(options, bytes_per_element=bytes_per_element)
     with find_trace_set(path, prefix) as found:
         check_dimensions(options.dimensions, nranks=len(found.files), where=found.place)
+        options = replace(options, nranks=len(found.files))
         traces, file_groups = _read(
             found, found.files, comm_groups, kineto, options, on_rank=on_rank
         )
@@ -164,7 +165,9 @@ def load_replicated(
         TraceError: If the trace is not found, not readable, or cannot be replicated.
     """
     options = replace(
-        options or ReadOptions(), dimensions=tuple(replication.dimensions.values())
+        options or ReadOptions(),
+        dimensions=tuple(replication.dimensions.values()),
+        nranks=replication.nranks,
     )
     with find_trace_set(path, prefix, only=rank) as found:
         traces, file_groups = _read(

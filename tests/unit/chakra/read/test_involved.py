@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -79,9 +80,34 @@ def test_some_dimensions_are_refused_where_nobody_says_what_they_are(
     with pytest.raises(
         TraceError,
         match=r"rank 0 node 1: is a collective of some dimensions only "
-        r"\(involved_dim: true, false\), .*--dimensions 8,4",
+        r"\(involved_dim: true, false\), .*--dimensions 4,2",
     ):
-        reads(data, rank=0, options=ReadOptions())
+        reads(data, rank=0, options=ReadOptions(nranks=8))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 6, 7, 12, 32, 49])
+def test_dimensions_of_a_hint_make_all_ranks(
+    tmp_path: Path, ranks: int, count: int
+) -> None:
+    flags = (True, *[False] * (count - 1))
+    write(tmp_path, collective(1, involved_dim=flags), ranks=ranks)
+    given: tuple[int, ...] = ()
+    for _ in range(2):  # a wrong one gets a hint, too
+        with pytest.raises(TraceError) as error:
+            load_trace_set(tmp_path, options=ReadOptions(dimensions=given))
+        found = re.search(r"(?:--dimensions|e\.g\.) ([0-9,]+)$", error.value.hint or "")
+        assert found is not None
+        sizes = tuple(map(int, found[1].split(",")))
+        assert (len(sizes), prod(sizes)) == (count, ranks)
+        load_trace_set(tmp_path, options=ReadOptions(dimensions=sizes))
+        given = (*sizes[1:], ranks + 1)
+
+
+def test_a_hint_shows_no_dimensions_where_ranks_are_not_known() -> None:
+    with pytest.raises(TraceError) as error:
+        first(collective(1, involved_dim=(True, False)))
+    assert str(error.value.hint).endswith("or --dimensions")
 
 
 @pytest.mark.parametrize(
