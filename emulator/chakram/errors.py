@@ -91,6 +91,10 @@ class UnsupportedTrace(TraceError):
     """The file is recognised, but it is not of a form that is read."""
 
 
+class ForeignProfile(TraceError):
+    """A profile is not that of the host trace."""
+
+
 class UnknownDimensions(TraceError):
     """A collective is one of some dimensions, of which nobody says the ranks."""
 

@@ -16,9 +16,9 @@ from chakram.chakra.lint.misleading import warnings_of
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.lint.rules import RULES, Severity
 from chakram.chakra.read.options import CORRECTIONS, ReadOptions, WarningKind
-from chakram.chakra.read.reader import open_stream, settle
+from chakram.chakra.read.reader import settle
 from chakram.chakra.sets.finding import find_trace_set
-from chakram.chakra.sets.profiles import Profiles
+from chakram.chakra.sets.profiles import Profiles, open_rank
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.errors import (
     GarbageTrace,
@@ -191,19 +191,12 @@ def _unreadable(
             Profiles(files, Path(kineto) if kineto else None) as profiles,
         ):
             options = replace(options, nranks=len(files.files))
-            for rank, name in files.files.items():
+            for rank in files.files:
                 try:
-                    with files.store.open(name) as stream:
-                        opened = open_stream(
-                            stream,
-                            rank=rank,
-                            source=f"{files.store.place}/{name}",
-                            options=options,
-                            profile_of=profiles.read,
-                        )
-                        # What ranks tell together only is no fault of one of them.
-                        if opened.unnamed is None:
-                            settle({rank: opened})
+                    opened = open_rank(files, rank, profiles, options=options)
+                    # What ranks tell together only is no fault of one of them.
+                    if opened.unnamed is None:
+                        settle({rank: opened})
                 except TraceError as other:
                     found[other.where] = _of_error(other, rank=rank)
     except TraceError as other:

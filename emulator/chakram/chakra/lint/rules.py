@@ -168,6 +168,11 @@ RULES: Final[dict[str, Rule]] = {
             "give the profile of the run: --kineto",
         ),
         (
+            "profile-left-out",
+            "a profile was found for host traces that is not theirs, or not clearly so",
+            "give the profile of the run: --kineto",
+        ),
+        (
             "group-of-pointer",
             "groups are named by pointers; the only one is taken for all ranks",
             "record with PyTorch 2.3 or later, which writes the groups",

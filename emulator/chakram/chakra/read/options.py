@@ -48,6 +48,7 @@ class WarningKind(StrEnum):
     UNTYPED_COLLECTIVE = "untyped-collective"
     UNORDERED_KERNELS = "unordered-kernels"
     NO_TIMES = "no-times"
+    PROFILE_LEFT_OUT = "profile-left-out"
     GROUP_OF_POINTER = "group-of-pointer"
     GROUP_INFERRED = "group-inferred"
     WAIT_INFERRED = "wait-inferred"

@@ -29,12 +29,26 @@ class WarningLog:
         self._counts: dict[WarningKind, int] = {}
 
     def warn(
-        self, kind: WarningKind, where: str, found: str, *, count: int = 1
+        self,
+        kind: WarningKind,
+        where: str,
+        found: str,
+        *,
+        count: int = 1,
+        hint: str | None = None,
     ) -> None:
-        """Take note of something odd, *count* times the same."""
+        """Take note of something odd, *count* times the same.
+
+        Args:
+            kind: What it is.
+            where: The place.
+            found: What is there.
+            count: How often.
+            hint: What to do, where that is not what the rule says.
+        """
         self._counts[kind] = self._counts.get(kind, 0) + count
         if kind not in self._first:
-            self._first[kind] = Remark(kind, self._rank, where, found)
+            self._first[kind] = Remark(kind, self._rank, where, found, hint=hint)
 
     def correct(self, kind: WarningKind, where: str, found: str) -> None:
         """Warn that something was corrected.

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Final, Self
 
 from chakram.chakra.read.forms import Form
-from chakram.chakra.read.reader import ReadProfile, read_profile_stream, start_of
+from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.reader import (
+    OpenTrace,
+    ReadProfile,
+    open_stream,
+    read_profile_stream,
+    start_of,
+)
+from chakram.chakra.remark import Remark
 from chakram.chakra.sets.finding import (
     FoundSet,
     find_trace_set,
@@ -25,7 +33,7 @@ from chakram.chakra.sets.finding import (
     json_sets,
 )
 from chakram.chakra.sets.stores import ArchiveStore, FolderStore, Store, is_archive
-from chakram.errors import TraceError
+from chakram.errors import ForeignProfile, TraceError
 
 _JSON: Final = (".json", ".json.gz")
 _STATED_RANK: Final = re.compile(
@@ -46,6 +54,9 @@ class Profiles:
         found: The set.
         given: Where they are, if the user said so.
         only: The only rank whose profile is needed; None: all are.
+
+    Attributes:
+        left_out: Why profiles that the user did not name are not used; None: no such.
     """
 
     def __init__(
@@ -57,6 +68,8 @@ class Profiles:
         self._stack = ExitStack()
         self._files: tuple[Store, Mapping[int, str]] | None = None
         self._asked = False
+        self._ranks_read = 0
+        self.left_out: Remark | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -67,9 +80,43 @@ class Profiles:
     def read(self, rank: int) -> ReadProfile | None:
         """Return the profile of one rank, None if there are no profiles.
 
+        What lies beside a single trace may belong to another: what cannot be its
+        profile is left out, unless the user named it.
+
         Raises:
             TraceError: If there are some, but none of that rank, or it cannot be read.
         """
+        if self.left_out is not None:
+            return None
+        self._ranks_read += 1
+        try:
+            return self._read(rank)
+        except TraceError as error:
+            if not (self._is_of_one_rank and self.leave_out(error)):
+                raise
+            return None
+
+    @property
+    def _is_of_one_rank(self) -> bool:
+        return self._only is not None or len(self._found.files) == 1
+
+    def leave_out(self, reason: TraceError) -> bool:
+        """Use no profiles; return False if the user named them or a rank took one.
+
+        Args:
+            reason: What is wrong with those that were found.
+        """
+        if self._given is not None or self._ranks_read > 1:
+            return False
+        self.left_out = Remark(
+            WarningKind.PROFILE_LEFT_OUT,
+            None,
+            reason.where,
+            f"{reason.found}; profiles that were found for the trace are left out",
+        )
+        return True
+
+    def _read(self, rank: int) -> ReadProfile | None:
         if not self._asked:
             self._asked = True
             self._files = self._find()
@@ -171,6 +218,42 @@ class Profiles:
                 )
             files[rank] = name
         return files
+
+
+def open_rank(
+    found: FoundSet,
+    rank: int,
+    profiles: Profiles,
+    *,
+    options: ReadOptions,
+    zero_is_a_group: bool = False,
+) -> OpenTrace:
+    """Return the trace of one rank, for ``settle``.
+
+    Profiles that were found, and are not those of the first trace, are left out.
+
+    Raises:
+        TraceError: If it is no trace that is read.
+    """
+
+    def opened() -> OpenTrace:
+        name = found.files[rank]
+        with found.store.open(name) as stream:
+            return open_stream(
+                stream,
+                rank=rank,
+                source=f"{found.store.place}/{name}",
+                options=options,
+                zero_is_a_group=zero_is_a_group,
+                profile_of=profiles.read,
+            )
+
+    try:
+        return opened()
+    except ForeignProfile as error:
+        if not profiles.leave_out(error):
+            raise
+    return opened()
 
 
 def _beside(place: Path) -> Path | None:

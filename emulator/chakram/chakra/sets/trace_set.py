@@ -15,12 +15,11 @@ from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.reader import (
     OpenTrace,
     ReadTrace,
-    open_stream,
     settle,
 )
 from chakram.chakra.remark import Remark
 from chakram.chakra.sets.finding import FoundSet, find_trace_set
-from chakram.chakra.sets.profiles import Profiles
+from chakram.chakra.sets.profiles import Profiles, open_rank
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.errors import TraceError
 from chakram.trace.replication import ALL, Replication, replicate
@@ -124,20 +123,23 @@ def _read(
     opened: dict[int, OpenTrace] = {}
     with Profiles(found, Path(kineto) if kineto else None, only=only) as profiles:
         for rank in ranks:
-            name = found.files[rank]
-            with found.store.open(name) as stream:
-                opened[rank] = open_stream(
-                    stream,
-                    rank=rank,
-                    source=f"{found.store.place}/{name}",
-                    options=options,
-                    zero_is_a_group="0" in file_groups,
-                    profile_of=profiles.read,
-                )
+            opened[rank] = open_rank(
+                found,
+                rank,
+                profiles,
+                options=options,
+                zero_is_a_group="0" in file_groups,
+            )
             if on_rank is not None:
                 on_rank(len(opened), len(found.files))
         profiles.require_use()
-        return settle(opened), file_groups
+        traces = settle(opened)
+        if profiles.left_out is not None:
+            first = min(traces)
+            trace = traces[first].trace
+            trace = replace(trace, warnings=(*trace.warnings, profiles.left_out))
+            traces[first] = replace(traces[first], trace=trace)
+        return traces, file_groups
 
 
 def load_replicated(

@@ -119,8 +119,8 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
             *("durations", "sends", "receives"),
         ),
         rows=tuple((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
-        note="Computation is classified by the operators that STAGE states, else by the "
-        "names of nodes. Others is what neither tells, and what only moves data. "
+        note="Computation is classified by the operators that STAGE states, else by "
+        "the names of nodes. Others is what neither tells, and what only moves data. "
         + ("pass: nodes without meaning for a network. " if passed else "")
         + "durations: of all nodes, - where none is stated; sends, receives: payload.",
     )

@@ -33,13 +33,15 @@ from chakram.chakra.read.pytorch.operations import (
 )
 from chakram.chakra.read.pytorch.waits import waits_shown
 from chakram.chakra.read.warnings import WarningLog
-from chakram.errors import TraceError, UnsupportedTrace
+from chakram.errors import ForeignProfile, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile
     from chakram.trace.graph import TraceGraph
 
 _LONGEST_NAME = 200
+_STRUCTURE = "[pytorch|profiler|execution_trace|"
+"""How the names of the process and its threads begin."""
 
 
 class HostTrace:
@@ -81,6 +83,7 @@ class HostTrace:
         self._labels: list[tuple[int, int]] = []
         self._first_label: str | None = None
         self._work: list[Work] = []
+        self._operations = 0
         self._initial: list[InitialGroup] = []
         self._noticed = WarningLog(rank=rank, uncorrected=())
         self._schema = self._read(chunks)
@@ -123,9 +126,7 @@ class HostTrace:
         for kind, where, found in groups.warnings:
             self._noticed.warn(kind, where, found)
         if not len(graph):
-            self._noticed.warn(
-                WarningKind.NO_NODES, self._source, "the rank has nothing to do"
-            )
+            self._say_that_it_is_empty()
         return RankTrace(
             graph=graph,
             metadata=Metadata(attributes={"schema": self._schema}),
@@ -148,6 +149,7 @@ class HostTrace:
         if not isinstance(name, str):
             host_node(raw, offset=offset, source=self._source)  # says what is wrong
             return
+        self._operations += not name.startswith(_STRUCTURE)
         if name == RECORD:
             self._records.append(host_node(raw, offset=offset, source=self._source))
         elif name.startswith(C10D):
@@ -170,7 +172,7 @@ class HostTrace:
             return
         called = self._profile.names.get(rf_id, raw["name"])
         if called != raw["name"]:
-            raise TraceError(
+            raise ForeignProfile(
                 f"{self._source}: offset {offset}: node {raw.get('id')}",
                 f"is {raw['name'][:60]!r}, but {called[:60]!r} in the profile "
                 f"{self._profile.source}",
@@ -196,7 +198,7 @@ class HostTrace:
         if profile is None or None in (process, profile.process):
             return
         if process != profile.process:
-            raise TraceError(
+            raise ForeignProfile(
                 self._source,
                 f"is the trace of process {process}, but {profile.source} is the "
                 f"profile of process {profile.process}",
@@ -318,9 +320,21 @@ class HostTrace:
             self._noticed.warn(
                 WarningKind.NO_TIMES,
                 profile.source,
-                "its events have no 'Record function id', so computation takes no "
-                "time; record it with PyTorch 2.1 or later",
+                "its events have no 'Record function id', so computation takes no time",
+                hint="record the profile with PyTorch 2.1 or later",
             )
+
+    def _say_that_it_is_empty(self) -> None:
+        found, hint = "the rank has nothing to do", None
+        if self._operations:
+            found = f"none of its {self._operations} operations communicates"
+            if self._profile is None:
+                found += ", and without a profile none takes time"
+                hint = "give the profile of the run: --kineto"
+            else:
+                found += ", and the profile has a time of none"
+                hint = "profile all operations of the run, with their record functions"
+        self._noticed.warn(WarningKind.NO_NODES, self._source, found, hint=hint)
 
     def _unknown(self, node: HostNode) -> None:
         self._noticed.warn(

@@ -273,11 +273,13 @@ class _Rank:
             settings = ", ".join(
                 f"{op}: NAME" for op in dict.fromkeys(other.op for other in unclear)
             )
+            advice = "give the profile of the run (kineto), whose threads may tell, or "
+            if any(other.thread is not None for other in self._operations):
+                advice = "the threads of the profile do not tell; "
             raise TraceError(
                 each.where,
                 f"is {each.op} and names no process group{more}; it may be in {names}",
-                "give the profile of the run (kineto), whose threads may tell, or say "
-                f"which: unnamed_group: {{{settings}}}, by name or pg_desc",
+                f"{advice}say which: unnamed_group: {{{settings}}}, by name or pg_desc",
             )
         groups = ", ".join(map(_shown, self._groups))
         about = "" if each.members is None else f" of {each.members} ranks"

@@ -15,6 +15,7 @@ from chakram.chakra.lint.problems import (
     check_trace_set,
     require_replayable,
 )
+from chakram.chakra.lint.report import lint_trace_set
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.options import WarningKind
 from chakram.chakra.read.reader import records_of
@@ -142,6 +143,76 @@ def test_one_profile_is_that_of_a_lone_rank(tmp_path: Path) -> None:
     elsewhere.mkdir()
     named = (tmp_path / "run.pt.trace.json").rename(elsewhere / "run.json")
     assert durations(tmp_path, named) == TIMES[:1]
+
+
+def foreign(number: int = 0, process: int = 7) -> bytes:
+    held = json.dumps({"traceEvents": [event(40, 100, 10, process=process)]})
+    return held.encode() + b" " * number
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "found"),
+    [
+        ({"b.pt.trace.json": foreign()}, "b.pt.trace.json is the profile of process 7"),
+        ({"kineto_b_0.json": foreign()}, "of process 7"),
+        ({"kineto_5.json": foreign(), "kineto_6.json": foreign()}, "none of rank 0"),
+        ({"b.json": foreign(), "c.json": foreign()}, "does not say which rank"),
+        ({"gpu0.b.json": foreign(), "gpu0.c.json": foreign()}, "has two profiles"),
+        ({"b.json": b'{"traceEvents": [3]}'}, "is no event"),
+        (
+            {"b.json": json.dumps({"traceEvents": [event(40, 1, 1, name="x")]})},
+            "is 'aten::mm', but 'x' in the profile",
+        ),
+    ],
+)
+def test_profiles_of_neighbours_do_not_stop_a_lone_trace(
+    tmp_path: Path, neighbours: dict[str, bytes | str], found: str
+) -> None:
+    (tmp_path / "resnet_et.json").write_bytes(host(0))
+    for name, content in neighbours.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+    traces = load_trace_set(tmp_path / "resnet_et.json")
+    assert [each.kind for each in traces.warnings] == ["no-times", "profile-left-out"]
+    assert found in traces.warnings[1].found
+    lint = lint_trace_set(tmp_path / "resnet_et.json")
+    assert "profile-left-out" in {each.rule for each in lint.findings}
+    given = tmp_path / next(iter(neighbours))
+    with pytest.raises(TraceError):  # what is named has to fit
+        load_trace_set(tmp_path / "resnet_et.json", kineto=given)
+
+
+def test_profiles_of_another_set_are_left_out_for_all_ranks(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path)
+    for rank in range(3):
+        (path / f"kineto_{rank}.json").write_bytes(foreign())
+    traces = load_trace_set(path)
+    kinds = [each.kind for each in traces.warnings]
+    assert kinds.count(WarningKind.NO_TIMES) == 3
+    assert kinds.count(WarningKind.PROFILE_LEFT_OUT) == 1
+    # Where the first one fits, the others were mixed up.
+    (path / "kineto_0.json").write_bytes(profile(0))
+    with pytest.raises(TraceError, match="of process 7"):
+        load_trace_set(path)
+
+
+def test_a_single_gpu_that_does_not_communicate_is_no_broken_trace(
+    tmp_path: Path,
+) -> None:
+    def remedies() -> dict[str, str]:
+        found = lint_trace_set(tmp_path / "et.json").findings
+        return {each.rule: each.remedy for each in found}
+
+    (tmp_path / "et.json").write_bytes(text(node(4, "aten::mm", rf_id=40)))
+    assert remedies()["no-nodes"] == "give the profile of the run: --kineto"
+    (tmp_path / "run.json").write_bytes(profile(0))
+    assert remedies() == {}
+    held = json.dumps({"traceEvents": [event(0, 1, 1)]})
+    (tmp_path / "run.json").write_text(held)
+    assert remedies()["no-times"] == "record the profile with PyTorch 2.1 or later"
+    assert "kineto" not in remedies()["no-nodes"]
+    (tmp_path / "et.json").write_bytes(text())
+    assert remedies()["no-nodes"] == "was its producer interrupted?"
 
 
 def test_profiles_whose_ranks_cannot_be_told_are_refused(tmp_path: Path) -> None:

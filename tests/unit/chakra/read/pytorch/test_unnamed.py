@@ -174,6 +174,17 @@ def test_what_may_be_in_several_groups_is_refused_with_their_names() -> None:
     )
 
 
+def test_a_profile_that_is_given_is_not_asked_for() -> None:
+    made = {rank: (WORLD, group("1", 0, 1)) for rank in range(2)}
+    rows = [operation(thread=5)]
+    with pytest.raises(TraceError) as refused:
+        inferred(made, {0: rows, 1: rows})
+    assert str(refused.value).endswith(
+        "(the threads of the profile do not tell; say which: "
+        "unnamed_group: {all_reduce: NAME}, by name or pg_desc)"
+    )
+
+
 def test_what_only_one_group_fits_is_in_it_whatever_others_did() -> None:
     did = {0: [uneven((1, 5), (1, 6))], 1: [uneven((9, 1), (9, 1))], 2: [], 3: []}
     assert inferred(PAIRS, did)[0] == ["1"]
