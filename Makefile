@@ -94,6 +94,10 @@ lint: $(TOOLS) ## Check style, types and the direction of imports
 	@failed=; for check in "ruff check" "ruff format --check" mypy lint-imports; do \
 		echo "== $$check"; $(BIN)/$$check || failed=yes; done; [ -z "$$failed" ]
 
+.PHONY: dashboards
+dashboards: $(TOOLS) ## Find mistakes in dashboards and rules; LIVE=URL asks a Prometheus, too
+	$(BIN)/python -m dashboards.lint $(if $(LIVE),--live $(LIVE))
+
 .PHONY: bench
 bench: build ## Measure the speed of the hot paths
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)

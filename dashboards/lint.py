@@ -1,6 +1,6 @@
-"""Finds mistakes in dashboards and rules: ``python -m dashboards.lint [--live URL]``.
+"""Finds mistakes in dashboards and rules: ``make dashboards [LIVE=URL]``.
 
-What is checked against the catalogue of metrics needs no server.  With ``--live`` every
+What is checked against the catalogue of metrics needs no server.  With a URL every
 query is also asked of a Prometheus that scrapes, or has scraped, a run.
 """
 
@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import promql_parser as promql
+try:
+    import promql_parser as promql
+except ImportError:
+    if __name__ == "__main__":
+        sys.exit("dashboards.lint needs the package promql-parser: run make dashboards")
+    raise
 import yaml
 
 from chakram.observe.catalogue import COUNTER, HISTOGRAM, SERIES

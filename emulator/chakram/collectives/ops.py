@@ -25,7 +25,8 @@ rounded up, stands for them: with even splits it is the size of the all_to_all.
 
 Source of the last two columns: nccl-tests, doc/PERFORMANCE.md and the per-collective
 sources (the factors of gather, scatter and sendrecv stand only there); of all_to_all_v
-rccl-tests, alltoallv.cu, for nccl-tests has none.
+rccl-tests, alltoallv.cu.  (S of nccl-tests' alltoallv_perf is the largest buffer that a
+rank sends or receives; ``chakram bench`` prints that one.)
 """
 
 from __future__ import annotations

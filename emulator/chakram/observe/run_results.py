@@ -352,6 +352,7 @@ class RunResults:
             verification=_verification(manifest.verification),
             banners=(*self._missing_banner(), *manifest.banners),
             directory=str(self.path),
+            clock_uncertainty_ns=manifest.clock_uncertainty_ns,
             rate_key=None if kind is None else kind.rate_key,
             stretches=kind is None or kind.stretches,
         )

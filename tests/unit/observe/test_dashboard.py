@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,6 +219,22 @@ def test_planted_mistakes_are_found(
 ) -> None:
     problems = planted(change)
     assert any(said in each for each in problems), problems
+
+
+def test_without_its_package_lint_says_what_installs_it(tmp_path: Path) -> None:
+    (tmp_path / "promql_parser.py").write_text("raise ImportError\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "dashboards.lint", "--live", "http://127.0.0.1:9"],
+        cwd=REPO_ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "dashboards.lint needs the package promql-parser: run make dashboards"
+    ]
 
 
 def test_a_query_that_nothing_answers_is_found() -> None:

@@ -15,7 +15,7 @@ import pytest
 from chakram.errors import PeerError, RunDirectoryError
 from chakram.observe import growing_table, run_directory
 from chakram.observe.document import summary_document
-from chakram.observe.manifest import RunManifest
+from chakram.observe.manifest import ClockReading, RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 from chakram.plan.plan import RunSettings
@@ -340,3 +340,17 @@ def test_facts_say_what_states_the_rate_of_ports(
     directory = begin(tmp_path, world=world)
     facts = open_run(directory.path).measurements().facts
     assert (facts.rate_key, facts.stretches) == (rate_key, stretches)
+
+
+def test_facts_say_how_well_clocks_agree(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    assert open_run(directory.path).measurements().facts.clock_uncertainty_ns == 0
+    readings = {"h1": 5_000, "h2": 70_000}
+    directory.update(
+        clocks={
+            name: ClockReading(offset_ns=1, uncertainty_ns=uncertainty_ns)
+            for name, uncertainty_ns in readings.items()
+        }
+    )
+    facts = open_run(directory.path).measurements().facts
+    assert facts.clock_uncertainty_ns == 70_000
