@@ -64,9 +64,17 @@ class GroupTable:
     Args:
         grid: The ranks.
         purposes: Dimensions by what a group is for; ids are given in that order.
+        divided: By purpose what its groups are divided into instead: how many
+            neighbours make a part, what the parts are for, and what the groups of all
+            that have the same place in their parts are for.
     """
 
-    def __init__(self, grid: RankGrid, purposes: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self,
+        grid: RankGrid,
+        purposes: Mapping[str, tuple[str, ...]],
+        divided: Mapping[str, tuple[int, str, str]] | None = None,
+    ) -> None:
         self.groups: list[ProcessGroup] = []
         self.purposes: dict[str, str] = {}
         """What a group is for, by its id."""
@@ -79,11 +87,27 @@ class GroupTable:
                 if rank in named:
                     continue
                 members = grid.members(rank, dimensions)
-                name = str(len(self.groups) + 1)
-                self.groups.append(ProcessGroup(name=name, ranks=members))
-                self.purposes[name] = purpose
-                named.update(dict.fromkeys(members, name))
+                if divided is None or purpose not in divided:
+                    self._add(purpose, members)
+                    continue
+                named.update(dict.fromkeys(members, ""))
+                size, part, across = divided[purpose]
+                for start in range(0, len(members), size):
+                    self._add(part, members[start : start + size])
+                for place in range(size):
+                    self._add(across, members[place::size])
+            if divided and purpose in divided:
+                named.clear()
+
+    def _add(self, purpose: str, members: tuple[int, ...]) -> None:
+        if len(members) == 1:
+            return
+        name = str(len(self.groups) + 1)
+        self.groups.append(ProcessGroup(name=name, ranks=members))
+        self.purposes[name] = purpose
+        named = self._name_of.setdefault(purpose, {})
+        named.update(dict.fromkeys(members, name))
 
     def of(self, purpose: str, rank: int) -> str | None:
         """Return the id of *rank*'s group, None if it would be alone in it."""
-        return self._name_of[purpose].get(rank)
+        return self._name_of.get(purpose, {}).get(rank)

@@ -22,6 +22,7 @@ from chakram.synth.layers import (
     EXPERT,
     TENSOR,
     LayerProgram,
+    node_groups,
 )
 from chakram.synth.program import After, RankSynthesizer, Synthesis, both
 from chakram.synth.vocabulary import VocabularyProgram
@@ -44,15 +45,26 @@ def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthe
         router: Where tokens go; None: evenly.
     """
     grid = RankGrid({"tp": trace.tp, "ep": trace.ep, "dp": trace.dp})
-    groups = GroupTable(grid, {TENSOR: ("tp",), CONTEXT: ("cp",), EXPERT: ("ep",)})
+    nodes = trace.routing.token_nodes(trace.shape, trace.ep)
+    groups = GroupTable(
+        grid,
+        {TENSOR: ("tp",), CONTEXT: ("cp",), EXPERT: ("ep",)},
+        node_groups(trace.routing.ranks_per_node if nodes else 0),
+    )
     layer_settings = LayerSettings(
         shape=trace.shape,
         grid=grid,
         groups=groups,
         tokens=trace.tokens,
+        sequences=trace.batch,
         context=trace.context,
         bytes_per_element=trace.bytes_per_element,
         sequence_parallel=False,
+        dispatch_token_bytes=trace.routing.dispatch_token_bytes(
+            trace.shape, trace.bytes_per_element
+        ),
+        token_nodes=nodes,
+        ranks_per_node=trace.routing.ranks_per_node,
         router=router,
     )
 
@@ -217,6 +229,7 @@ def _pass(
             context=trace.prompt,
             bytes_per_element=trace.bytes_per_element,
             sequence_parallel=False,
+            dispatch_token_bytes=trace.shape.hidden * trace.bytes_per_element,
         ),
         program,
     )

@@ -22,6 +22,11 @@ class LayerSettings:
         tokens: Tokens of one rank, before tensor parallelism divides them.
         context: Tokens that each of them attends to.
         bytes_per_element: Bytes of one number.
+        sequences: Sequences that the tokens are of, each with a context.
+        dispatch_token_bytes: The vector of one token on its way to the experts.
+        token_nodes: Nodes at most that get a token; 0: it goes to each of its experts
+            straight.
+        ranks_per_node: Neighbours in an expert-parallel group that share a node.
         sequence_parallel: Whether tensor-parallel ranks divide the tokens between
             attention and feed-forward network.
         router: Where tokens go, of a model with experts.
@@ -38,6 +43,10 @@ class LayerSettings:
     context: int
     bytes_per_element: int
     sequence_parallel: bool
+    dispatch_token_bytes: int
+    sequences: int = 1
+    token_nodes: int = 0
+    ranks_per_node: int = 1
     router: Router | None = None
     given_dispatch_bytes: int | None = None
     attention_ns: int | None = None
@@ -53,7 +62,18 @@ class LayerSettings:
         """What a rank sends in an even all-to-all to the experts."""
         if self.given_dispatch_bytes is not None:
             return self.given_dispatch_bytes
-        return self.tokens // self.tp * self.shape.top_k * self.token_bytes
+        return self.tokens // self.tp * self.shape.top_k * self.dispatch_token_bytes
+
+    @property
+    def to_nodes_bytes(self) -> int:
+        """What a rank sends the nodes of its tokens, evenly: a copy for each node."""
+        return self.dispatch_bytes * self.token_nodes // self.shape.top_k
+
+    def combined_bytes(self, dispatched: int) -> int:
+        """Return the bytes that come back of those that a dispatch has sent."""
+        if self.given_dispatch_bytes is not None:
+            return dispatched
+        return dispatched * self.token_bytes // self.dispatch_token_bytes
 
     @property
     def activation_bytes(self) -> int:
@@ -110,10 +130,11 @@ class LayerSettings:
 
     @property
     def cached_bytes(self) -> int:
-        """Keys and values of the context, of the heads of one rank."""
+        """Keys and values of all sequences' contexts, of the heads of one rank."""
         shape = self.shape
         kept = 1 if shape.latent else min(self.tp, shape.kv_heads)
-        return self.context * shape.cached // kept * self.bytes_per_element
+        cached = self.context * shape.cached // kept * self.bytes_per_element
+        return self.sequences * cached
 
     @property
     def gate_ops(self) -> int:

@@ -11,7 +11,10 @@ a token's vector and ``b`` bytes per element:
 * context parallelism (DeepSpeed-Ulysses, arXiv:2309.14509) exchanges tokens for heads
   before the scores, and back;
 * experts (GShard, arXiv:2006.16668) get their tokens, ``T/tp top_k h b``, and send back
-  as much.
+  as much;
+* with a limit of nodes (DeepSeek-V3, arXiv:2412.19437, section 3.2.2) a token goes to
+  each of its nodes once, to the rank with the sender's place in the node, which sends
+  it on to the ranks of its experts; results come back by the same ranks.
 """
 
 from __future__ import annotations
@@ -25,11 +28,24 @@ if TYPE_CHECKING:
     from chakram.synth.layer_settings import LayerSettings
 
 TENSOR, CONTEXT, EXPERT = "tensor", "context", "expert"
+EXPERT_NODE, EXPERT_RAIL = "expert node", "expert rail"
 """What the groups of a layer are for."""
+
+_Sizes = int | tuple[tuple[int, ...], tuple[int, ...]]
+"""Bytes of an even all-to-all, or to and from each position of its group."""
+_Exchange = tuple[str, str | None, _Sizes]
+"""An all-to-all: what its name ends with, its group, its sizes."""
 
 BACKWARD_FACTOR = 2
 """Backward computes two products, for the input and for the weights, where forward
 computes one."""
+
+
+def node_groups(ranks_per_node: int) -> dict[str, tuple[int, str, str]]:
+    """Return how expert-parallel groups are divided: by nodes, or (0) not at all."""
+    if not ranks_per_node:
+        return {}
+    return {EXPERT: (ranks_per_node, EXPERT_NODE, EXPERT_RAIL)}
 
 
 class LayerProgram:
@@ -46,6 +62,8 @@ class LayerProgram:
         self._tensor_group = settings.groups.of(TENSOR, rank.rank)
         self._context_group = settings.groups.of(CONTEXT, rank.rank)
         self._expert_group = settings.groups.of(EXPERT, rank.rank)
+        self._node_group = settings.groups.of(EXPERT_NODE, rank.rank)
+        self._rail_group = settings.groups.of(EXPERT_RAIL, rank.rank)
         self._position = settings.grid.position(rank.rank, "ep")
 
     def forward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
@@ -184,7 +202,9 @@ class LayerProgram:
         )
         last = self._expert(name, gathered, dispatch, factor=1)
         last = self.scatter_sum(
-            f"{name}.expert.scatter", last, s.tp * self._received_bytes(dispatch)
+            f"{name}.expert.scatter",
+            last,
+            s.tp * s.combined_bytes(self._received_bytes(dispatch)),
         )
         last = self._dispatch(f"{name}.combine", last, dispatch, back=True)
         last = both(last, shared)
@@ -202,7 +222,9 @@ class LayerProgram:
             self.gather_shards(f"{name}.expert.gather_input", last, received),
         )
         last = self._expert(name, last, dispatch, factor=BACKWARD_FACTOR)
-        last = self.scatter_sum(f"{name}.expert.scatter", last, s.tp * received)
+        last = self.scatter_sum(
+            f"{name}.expert.scatter", last, s.tp * s.combined_bytes(received)
+        )
         last = self._dispatch(f"{name}.dispatch", last, dispatch, back=True)
         last = both(last, shared)
         return rank.compute(f"{name}.gate", last, ops=BACKWARD_FACTOR * s.gate_ops)
@@ -222,7 +244,7 @@ class LayerProgram:
         s = self._settings
         received = s.tp * self._received_bytes(dispatch)
         held = s.shape.experts // s.grid.degrees["ep"]
-        tokens = received // s.token_bytes
+        tokens = received // s.dispatch_token_bytes
         if s.router is None or s.router.received(dispatch, self._position) is None:
             # Also where the size of the all-to-all was given.
             tokens = s.tokens * s.shape.top_k
@@ -232,7 +254,7 @@ class LayerProgram:
             f"{name}.expert",
             after,
             ops=factor * s.ffn_ops(parameters, tokens),
-            touched_bytes=factor * (weights + 2 * received),
+            touched_bytes=factor * (weights + received + s.combined_bytes(received)),
             duration_ns=_times(factor, s.expert_ns),
         )
 
@@ -252,18 +274,67 @@ class LayerProgram:
         if s.router is not None:
             sent = s.router.sent(dispatch, self._position)
             received = s.router.received(dispatch, self._position)
-        if sent is None or received is None:
+        exchanges: list[_Exchange]
+        if s.token_nodes:
+            exchanges = self._by_nodes(dispatch, sent)
+        elif sent is None or received is None:
+            exchanges = [("", self._expert_group, s.dispatch_bytes)]
+        else:
+            exchanges = [("", self._expert_group, (sent, received))]
+        last = after
+        for suffix, group, sizes in reversed(exchanges) if back else exchanges:
+            last = self._exchange(name + suffix, last, group, sizes, back=back)
+        return last
+
+    def _by_nodes(
+        self, dispatch: int, copies: tuple[int, ...] | None
+    ) -> list[_Exchange]:
+        """Return the exchange between nodes, and the one in each of them.
+
+        Args:
+            dispatch: Number of the dispatch.
+            copies: Bytes that each rank sends to the experts of each; None: evenly.
+        """
+        s = self._settings
+        local = s.ranks_per_node
+        nodes = s.grid.degrees["ep"] // local
+        if copies is None or s.router is None:
+            between: _Sizes = s.to_nodes_bytes
+            inside: _Sizes = s.dispatch_bytes
+        else:
+            node, place = divmod(self._position, local)
+            own = copies[node * local : (node + 1) * local]
+            to_nodes = s.router.to_nodes(dispatch, local, s.token_nodes)
+            between = (to_nodes, (to_nodes[node],) * nodes)
+            # Of every source with the same place: one in each node.
+            inside = (
+                tuple(nodes * each for each in own),
+                (nodes * own[place],) * local,
+            )
+        return [
+            (".nodes", self._rail_group, between),
+            (".node", self._node_group, inside),
+        ]
+
+    def _exchange(
+        self, name: str, after: After, group: str | None, sizes: _Sizes, *, back: bool
+    ) -> After:
+        s = self._settings
+        if isinstance(sizes, int):
             return self._rank.collective(
                 name,
                 after,
                 CollectiveOp.ALL_TO_ALL,
-                group=self._expert_group,
-                input_bytes=s.dispatch_bytes,
+                group=group,
+                input_bytes=s.combined_bytes(sizes) if back else sizes,
             )
+        sent, received = sizes
         if back:
-            sent, received = received, sent
+            sent, received = (
+                tuple(map(s.combined_bytes, each)) for each in (received, sent)
+            )
         return self._rank.uneven_all_to_all(
-            name, after, group=self._expert_group, sent=sent, received=received
+            name, after, group=group, sent=sent, received=received
         )
 
 

@@ -51,6 +51,10 @@ class ModelShape:
         shared_experts: Experts that every token goes to, on its own rank.
         dense_layers: How many of the first layers have no experts.
         latent: Latent attention, if it has that.
+        dispatch_bytes_per_element: Bytes of one activation on its way to the experts;
+            0: as everywhere else.
+        token_nodes: Nodes at most that hold the experts of a token; 0: any number.
+        ranks_per_node: Ranks of a node, of a model with *token_nodes*.
         source: Where the numbers stand.
         stated_parameters: How many the source says it has, in all.
     """
@@ -70,6 +74,9 @@ class ModelShape:
     shared_experts: int = 0
     dense_layers: int = 0
     latent: LatentAttention | None = None
+    dispatch_bytes_per_element: int = 0
+    token_nodes: int = 0
+    ranks_per_node: int = 8
     source: str = ""
     stated_parameters: float = 0
 
@@ -246,6 +253,9 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             latent=LatentAttention(
                 query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128
             ),
+            # Section 3.2.2: FP8 to the experts, BF16 back; 4 nodes of 8 GPUs a token.
+            dispatch_bytes_per_element=1,
+            token_nodes=4,
             source="DeepSeek-V3, arXiv:2412.19437, section 4.2, without the module "
             "that predicts a second token",
             stated_parameters=671e9,

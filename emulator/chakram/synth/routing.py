@@ -105,6 +105,17 @@ class Router(Protocol):
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
         """Return bytes to the rank at *position* from each; None: all alike."""
 
+    def to_nodes(
+        self, dispatch: int, ranks_per_node: int, limit: int
+    ) -> tuple[int, ...]:
+        """Return bytes from any rank to each node, where a node gets a token once.
+
+        Args:
+            dispatch: Number of the dispatch.
+            ranks_per_node: Neighbours that share a node.
+            limit: Nodes of a token at most.
+        """
+
 
 class LawRouter:
     """Routes by a law of skew.
@@ -162,6 +173,23 @@ class LawRouter:
             return None
         return (self._row(dispatch)[position],) * self._nranks
 
+    def to_nodes(
+        self, dispatch: int, ranks_per_node: int, limit: int
+    ) -> tuple[int, ...]:
+        """Return bytes from any rank to each node, where a node gets a token once."""
+        row = self._row(dispatch)
+        copies = [
+            sum(row[first : first + ranks_per_node]) // self._token_bytes
+            for first in range(0, self._nranks, ranks_per_node)
+        ]
+        able = sum(1 for each in copies if each)
+        total = min(self._tokens * min(limit, able), sum(copies))
+        found = apportion(total, copies, cap=self._tokens)
+        return tuple(
+            min(each, copy) * self._token_bytes
+            for each, copy in zip(found, copies, strict=True)
+        )
+
     def _row(self, dispatch: int) -> tuple[int, ...]:
         row = self._rows.get(dispatch)
         if row is None:
@@ -192,3 +220,13 @@ class RecordedRouter:
         """Return bytes to the rank at *position* from each."""
         matrix = self._matrices[dispatch % len(self._matrices)]
         return tuple(row[position] for row in matrix)
+
+    def to_nodes(
+        self, dispatch: int, ranks_per_node: int, limit: int
+    ) -> tuple[int, ...]:
+        """Refuse: a record says what ranks send, not which tokens are the same.
+
+        Raises:
+            ValueError: Always; `InferenceTrace` and `MoeTrace` do not let it come here.
+        """
+        raise ValueError("a record does not say which tokens are the same")

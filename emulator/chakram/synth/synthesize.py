@@ -88,7 +88,7 @@ def synthesize(trace: SynthTrace) -> Synthesis:
 def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
     """Return where the *tokens* that a rank sends off go."""
     routing, shape = trace.routing, trace.shape
-    token_bytes = shape.hidden * trace.bytes_per_element
+    token_bytes = routing.dispatch_token_bytes(shape, trace.bytes_per_element)
     if routing.splits is not None:
         return RecordedRouter(
             read_splits(routing.splits, nranks=trace.ep, token_bytes=token_bytes)

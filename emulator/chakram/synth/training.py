@@ -20,6 +20,7 @@ from chakram.synth.layers import (
     EXPERT,
     TENSOR,
     LayerProgram,
+    node_groups,
 )
 from chakram.synth.pipeline import (
     Turn,
@@ -28,6 +29,7 @@ from chakram.synth.pipeline import (
     one_forward_one_backward,
 )
 from chakram.synth.program import After, RankSynthesizer, Synthesis, both
+from chakram.synth.settings.base import Routing
 from chakram.synth.settings.training import MoeTrace, TrainingTrace
 from chakram.synth.vocabulary import VocabularyProgram
 
@@ -40,8 +42,13 @@ SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
 """What groups of gradients and weights are for."""
 
 
-def training_groups(grid: RankGrid) -> GroupTable:
-    """Return the process groups of training."""
+def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
+    """Return the process groups of training.
+
+    Args:
+        grid: The ranks.
+        ranks_per_node: Of nodes that get a token once; 0: there are none.
+    """
     return GroupTable(
         grid,
         {
@@ -52,6 +59,7 @@ def training_groups(grid: RankGrid) -> GroupTable:
             EXPERT_DATA: ("cp", "dp"),
             DATA: ("cp", "ep", "dp"),
         },
+        node_groups(ranks_per_node),
     )
 
 
@@ -66,16 +74,26 @@ def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesi
         router: Where tokens go; None: evenly.
     """
     grid = trace.grid
-    groups = training_groups(grid)
     experts = trace if isinstance(trace, MoeTrace) else None
+    routing = experts.routing if experts else Routing.unsaid()
+    nodes = routing.token_nodes(trace.shape, experts.ep) if experts else 0
+    if experts and experts.all_to_all_bytes is not None:
+        nodes = 0  # what is given is one all-to-all
+    groups = training_groups(grid, routing.ranks_per_node if nodes else 0)
     settings = LayerSettings(
         shape=trace.shape,
         grid=grid,
         groups=groups,
         tokens=trace.micro_batch * trace.sample_tokens // trace.cp,
+        sequences=trace.micro_batch,
         context=trace.sample_tokens,
         bytes_per_element=trace.bytes_per_element,
         sequence_parallel=trace.sequence_parallel and trace.tp > 1,
+        dispatch_token_bytes=routing.dispatch_token_bytes(
+            trace.shape, trace.bytes_per_element
+        ),
+        token_nodes=nodes,
+        ranks_per_node=routing.ranks_per_node,
         router=router,
         given_dispatch_bytes=experts.all_to_all_bytes if experts else None,
         attention_ns=experts.attention_ns if experts else None,

@@ -32,6 +32,10 @@ Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 """How many of something, at least one."""
 
 
+_SCALED, _SCALE_BYTES = 128, 4
+"""FP8 has a scale of 4 bytes for 128 elements (DeepSeek-V3, section 3.3.2)."""
+
+
 class SynthProblem(NamedTuple):
     """Parameters that do not fit together: the key, what was found, what to do."""
 
@@ -104,11 +108,47 @@ class Routing(Model):
     """File of recorded splits: .json, .csv, a matrix of bytes, or a trace set."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of the random numbers."""
+    dispatch_bytes_per_element: Annotated[int, Field(strict=True, ge=1, le=64)] | (
+        None
+    ) = None
+    """Bytes of one activation on its way to the experts; without it 1 (FP8, with its
+    scales) of deepseek-v3, else bytes_per_element, which the way back always has."""
+    nodes: Annotated[int, Field(strict=True, ge=0, le=1 << 16)] | None = None
+    """Nodes at most that hold the experts of a token: each gets it once, and sends it
+    on inside; 0: no limit; without it 4 of deepseek-v3, else 0."""
+    ranks_per_node: Count = 8
+    """Neighbours in an expert-parallel group that share a node, for nodes."""
+
+    def dispatch_token_bytes(self, shape: ModelShape, bytes_per_element: int) -> int:
+        """Return the bytes of one token on its way to the experts."""
+        size = (
+            self.dispatch_bytes_per_element
+            or shape.dispatch_bytes_per_element
+            or bytes_per_element
+        )
+        scales = -(-shape.hidden // _SCALED) if size == 1 < bytes_per_element else 0
+        return shape.hidden * size + scales * _SCALE_BYTES
+
+    def token_nodes(self, shape: ModelShape, nranks: int) -> int:
+        """Return how many nodes get a token at most; 0: there is no limit.
+
+        Args:
+            shape: The model.
+            nranks: Ranks over which the experts are spread.
+        """
+        limit = self.nodes
+        if limit is None:
+            fits = nranks % self.ranks_per_node == 0 and self.law != "recorded"
+            limit = shape.token_nodes if fits else 0
+        nodes = nranks // self.ranks_per_node
+        return min(limit, nodes, shape.top_k) if nodes > 1 else 0
 
     def doubts(
         self, *, experts: int, nranks: int, top_k: int
     ) -> Iterator[SynthProblem]:
         """Yield what does not fit a layer with *experts* on *nranks* ranks."""
+        if self.nodes:
+            yield from self._node_doubts(experts, nranks, top_k)
         ranks = self.law in ("hot_rank", "zero_rank")
         limit, what = (nranks, "ranks") if ranks else (experts, "experts")
         hot = self.law in ("hot_expert", "hot_rank", "rotating", "burst")
@@ -143,6 +183,29 @@ class Routing(Model):
                 "law: recorded and splits belong together",
             )
 
+    def _node_doubts(
+        self, experts: int, nranks: int, top_k: int
+    ) -> Iterator[SynthProblem]:
+        if self.law == "recorded":
+            yield SynthProblem(
+                "routing.nodes",
+                "a record does not say which tokens are the same",
+                "leave it out",
+            )
+        if nranks % self.ranks_per_node:
+            yield SynthProblem(
+                "routing.ranks_per_node",
+                f"{self.ranks_per_node} does not divide ep, {nranks}",
+                "every node has as many ranks",
+            )
+        held = (self.nodes or 0) * self.ranks_per_node * experts // nranks
+        if held < top_k:
+            yield SynthProblem(
+                "routing.nodes",
+                f"{self.nodes} nodes hold {held} experts, and top_k is {top_k}",
+                "raise it, or lower top_k",
+            )
+
 
 class ModelTrace(SynthTrace):
     """A made-up trace of a model."""
@@ -175,7 +238,8 @@ class ModelTrace(SynthTrace):
     memory_bytes_per_s: Annotated[ByteRate, Field(ge=1)] | None = Field(
         default=None, alias="memory"
     )
-    """Memory rate of a rank; without it memory is never slower than computing."""
+    """Memory rate of a rank; without it memory is never slower than computing, but
+    where a model is served: 420 MB/s then, with a model 3.35 TB/s."""
 
     def _shape(
         self,
@@ -229,8 +293,13 @@ class ModelTrace(SynthTrace):
         usual_flops = 50 * 10**9 if self.model is None else 400 * 10**12
         return Roofline(
             peak_flops=usual_flops if self.peak_flops is None else self.peak_flops,
-            memory_bytes_per_s=self.memory_bytes_per_s,
+            memory_bytes_per_s=self.memory_bytes_per_s or self._usual_memory,
         )
+
+    @property
+    def _usual_memory(self) -> int | None:
+        """The memory rate where none is given; None: it bounds nothing."""
+        return None
 
 
 def rank_problems(nranks: int, *, key: str, what: str) -> Iterator[SynthProblem]:

@@ -23,7 +23,17 @@ from chakram.synth.settings.base import (
 from chakram.synth.settings.training import expert_problems
 
 
-class InferenceTrace(ModelTrace):
+class ServedTrace(ModelTrace):
+    """A model that is served."""
+
+    @property
+    def _usual_memory(self) -> int:
+        """What makes decode as slow as reading weights and caches: as an H100's."""
+        # 50 GFLOPS have to 420 MB/s about the ratio that 400 TFLOPS have to 3.35 TB/s.
+        return 420 * 10**6 if self.model is None else 3_350 * 10**9
+
+
+class InferenceTrace(ServedTrace):
     """Steps of a model that is served, in prefill or decode."""
 
     synth: Literal["inference"]
@@ -91,7 +101,7 @@ class InferenceTrace(ModelTrace):
             )
 
 
-class KvCacheTrace(ModelTrace):
+class KvCacheTrace(ServedTrace):
     """Prefill and decode on ranks of their own: the hand-over of KV caches."""
 
     synth: Literal["kv_cache"]
