@@ -189,6 +189,12 @@ RULES: Final[dict[str, Rule]] = {
             "nothing to do: the replay waits there, too",
         ),
         (
+            "wait-unknown",
+            "neither a record, nor the profile, nor a later wait in its group shows "
+            "when the host waited for an asynchronous operation",
+            "the replay may overlap more than the run did; NCCL records its waits",
+        ),
+        (
             "unknown-communication",
             "communication of a kind that is not known is left out",
             "is there a newer Chakram?",

@@ -52,6 +52,7 @@ class WarningKind(StrEnum):
     GROUP_OF_POINTER = "group-of-pointer"
     GROUP_INFERRED = "group-inferred"
     WAIT_INFERRED = "wait-inferred"
+    WAIT_UNKNOWN = "wait-unknown"
     UNKNOWN_COMMUNICATION = "unknown-communication"
     ELEMENTS_AS_BYTES = "elements-as-bytes"
     GROUP_DIFFERS = "group-differs"

@@ -62,6 +62,10 @@ class HostGraph:
         """Return the graph."""
         return self._builder.build()
 
+    def never_awaited(self) -> tuple[list[int], int]:
+        """Return asynchronous transfers without a wait, and the number of all."""
+        return self._order.never_awaited(), self._order.asynchronous
+
     def add_work(self, item: Work) -> None:
         """Take a node that took time: a part for each stream that it was at work on.
 
@@ -128,6 +132,8 @@ class HostGraph:
             group=what.group,
             sequence=what.sequence,
             is_async=what.is_async is not False,
+            # Messages are not ordered by their group.
+            queue=group if isinstance(what.op, CollectiveOp) else node.node_id,
         )
         columns["dependencies"] = after
         columns["group"] = group

@@ -11,11 +11,14 @@ ascend with the start of operations over all threads, are the order in which thi
   for; of its group's order ``chakram.program.ordering`` takes care;
 * a transfer that is not asynchronous has been waited for as soon as it is begun, an
   asynchronous one when its ``wait`` comes, if that is in the trace, or where the
-  profile shows that the host stood still for it.
+  profile shows that the host stood still for it;
+* a group does one collective after another (NCCL has a stream for each, gloo a queue),
+  so whoever has waited for one has waited for all before it in that group.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -32,6 +35,17 @@ class HostOrder:
     _last_of_stream: dict[int | None, int] = field(default_factory=dict)
     _stream: int | None = None
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
+    _queues: dict[object, list[int]] = field(default_factory=dict)
+    _queue_of: dict[int, object] = field(default_factory=dict)
+
+    @property
+    def asynchronous(self) -> int:
+        """Number of asynchronous transfers."""
+        return len(self._queue_of)
+
+    def never_awaited(self) -> list[int]:
+        """Return the asynchronous transfers of which nothing tells a wait, by id."""
+        return sorted(each for queue in self._queues.values() for each in queue)
 
     def compute(self, node_id: int, stream: int | None) -> tuple[int, ...]:
         """Return what a computation follows."""
@@ -41,13 +55,31 @@ class HostOrder:
         return after
 
     def transfer(
-        self, node_id: int, *, group: object, sequence: object, is_async: bool
+        self,
+        node_id: int,
+        *,
+        group: object,
+        sequence: object,
+        is_async: bool,
+        queue: object,
     ) -> tuple[int, ...]:
-        """Return what a transfer follows."""
+        """Return what a transfer follows.
+
+        Args:
+            node_id: Its id.
+            group: The group, as the trace names it.
+            sequence: Its number there; None: it has none.
+            is_async: Whether the host goes on without waiting for it.
+            queue: What does transfers one after another; this one is the last in it.
+        """
         after = self._after(self._stream)
         if not is_async:
             self._waited = node_id
-        elif sequence is not None:
+            self._queues.pop(queue, None)
+            return after
+        self._queues.setdefault(queue, []).append(node_id)
+        self._queue_of[node_id] = queue
+        if sequence is not None:
             self._pending.setdefault(sequence, deque()).append((group, node_id))
         return after
 
@@ -57,26 +89,29 @@ class HostOrder:
         """Return what a wait follows; None if what it waits for is not in the trace.
 
         Sequence numbers count within a group; a wait that names none ends the oldest
-        transfer of that number.
+        transfer of that number.  Transfers that were coalesced have one number and one
+        wait; older traces, whose numbers say not whether messages are counted, give
+        one number to a message and a collective, too.
         """
         pending = self._pending.get(sequence)
         if pending is None:
             return None
-        index = next(
-            (i for i, (each, _) in enumerate(pending) if group in (None, each)), None
-        )
-        if index is None:
+        begun = [each for each in pending if group in (None, each[0])]
+        if group is None or not isinstance(sequence, tuple):
+            del begun[1:]
+        if not begun:
             return None
-        _, begun = pending[index]
-        del pending[index]
+        for each in begun:
+            pending.remove(each)
         if not pending:
             del self._pending[sequence]
-        after = (begun, *(() if self._waited is None else (self._waited,)))
-        self._waited = node_id
-        return after
+        return self.shown_wait(node_id, tuple(transfer for _, transfer in begun))
 
     def shown_wait(self, node_id: int, begun: tuple[int, ...]) -> tuple[int, ...]:
         """Return what a wait follows for transfers of which only the profile tells."""
+        for transfer in begun:
+            queue = self._queues.get(self._queue_of[transfer], [])
+            del queue[: bisect_right(queue, transfer)]
         after = (*begun, *(() if self._waited is None else (self._waited,)))
         self._waited = node_id
         return after

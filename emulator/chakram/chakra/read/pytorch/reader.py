@@ -284,6 +284,17 @@ class HostTrace:
                 graph.add_work(item)
             else:
                 graph.add_transfer(*item)
+        lost, asynchronous = graph.never_awaited()
+        for each in transfers:
+            if lost and each.node.node_id == lost[0]:
+                self._noticed.warn(
+                    WarningKind.WAIT_UNKNOWN,
+                    each.node.where,
+                    f"is one of {len(lost)} of {asynchronous} asynchronous operations "
+                    "of which nothing shows when the host waited for them; nothing "
+                    "waits for them here",
+                    count=len(lost),
+                )
         return graph.build()
 
     def _shown_waits(

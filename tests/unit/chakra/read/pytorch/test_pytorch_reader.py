@@ -228,6 +228,53 @@ def test_a_wait_is_what_follows_an_asynchronous_transfer() -> None:
     assert after(found, 9) == {8}
 
 
+def test_one_wait_ends_all_that_was_coalesced() -> None:
+    rows = [
+        groups(WORLD, PAIR),
+        record(5, "send", [tensor(1)], sequence=[4, True], rank=1),
+        record(6, "recv", [tensor(1)], sequence=[4, True], rank=2),
+        record(7, "allreduce", [tensor(1)], sequence=[4, False]),
+        record(8, "send", [tensor(1)], sequence=[4, True], group=("7", "pp"), rank=1),
+        wait(9, [4, True], group=("0", "default_pg")),
+    ]
+    trace = read(*rows)
+    assert after(list(trace.graph.nodes()), 9) == {5, 6}
+    (unknown,) = (each for each in trace.warnings if each.kind == "wait-unknown")
+    assert unknown.count == 2
+    assert "node 7" in unknown.where
+    assert "is one of 2 of 4 asynchronous operations" in unknown.found
+    # Numbers without a kind may be those of a message and of a collective.
+    rows = [
+        groups(WORLD),
+        record(5, "send", [tensor(1)], sequence=4, rank=1),
+        record(7, "allreduce", [tensor(1)], sequence=4),
+        wait(9, 4),
+    ]
+    assert after(nodes_of(*rows), 9) == {5}
+
+
+def unknown_waits(*rows: object) -> int:
+    found = read(groups(WORLD, PAIR), *rows).warnings
+    return sum(each.count for each in found if each.kind == "wait-unknown")
+
+
+def test_a_wait_covers_what_its_group_did_before() -> None:
+    other = ("7", "pp")
+    rows = [
+        record(5, "allreduce", [tensor(1)], sequence=[1, False]),
+        record(6, "allreduce", [tensor(1)], sequence=[1, False], group=other),
+        record(7, "allgather", [tensor(1)], sequence=[2, False]),
+        record(8, "allreduce", [tensor(1)], sequence=[3, False]),
+    ]
+    assert unknown_waits(*rows) == 4
+    assert unknown_waits(*rows, wait(9, [2, False])) == 2
+    assert unknown_waits(*rows, wait(9, [3, False])) == 1
+    # One that is not asynchronous has been waited for by itself.
+    behind = record(9, "allreduce", [tensor(1)], sequence=[4, False], behind=[0, False])
+    assert unknown_waits(*rows, behind) == 1
+    assert unknown_waits(*rows, behind, wait(10, [1, False], group=other)) == 0
+
+
 def test_waits_know_their_group_where_sequences_meet() -> None:
     found = nodes_of(
         groups(WORLD, PAIR),

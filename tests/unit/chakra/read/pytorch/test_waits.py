@@ -107,7 +107,9 @@ def test_nothing_is_taken_for_a_wait_that_may_be_none(
 ) -> None:
     got = trace(ends_us=ends_us, goes_on_us=goes_on_us)
     assert not any(waited(got).values())
-    assert got.warnings == ()
+    (warning,) = got.warnings
+    assert (warning.kind, warning.count) == (WarningKind.WAIT_UNKNOWN, 1)
+    assert "is one of 1 of 1 asynchronous operations" in warning.found
 
 
 def test_a_host_that_waits_for_another_operation_is_not_waiting_for_this() -> None:
