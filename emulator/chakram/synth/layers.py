@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.synth.program import After, RankSynthesizer, both
+from chakram.synth.routing import LawRouter
 
 if TYPE_CHECKING:
     from chakram.synth.layer_settings import LayerSettings
@@ -298,7 +299,7 @@ class LayerProgram:
         s = self._settings
         local = s.ranks_per_node
         nodes = s.grid.degrees["ep"] // local
-        if copies is None or s.router is None:
+        if copies is None or not isinstance(s.router, LawRouter):
             between: _Sizes = s.to_nodes_bytes
             inside: _Sizes = s.dispatch_bytes
         else:

@@ -105,17 +105,6 @@ class Router(Protocol):
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
         """Return bytes to the rank at *position* from each; None: all alike."""
 
-    def to_nodes(
-        self, dispatch: int, ranks_per_node: int, limit: int
-    ) -> tuple[int, ...]:
-        """Return bytes from any rank to each node, where a node gets a token once.
-
-        Args:
-            dispatch: Number of the dispatch.
-            ranks_per_node: Neighbours that share a node.
-            limit: Nodes of a token at most.
-        """
-
 
 class LawRouter:
     """Routes by a law of skew.
@@ -176,7 +165,13 @@ class LawRouter:
     def to_nodes(
         self, dispatch: int, ranks_per_node: int, limit: int
     ) -> tuple[int, ...]:
-        """Return bytes from any rank to each node, where a node gets a token once."""
+        """Return bytes from any rank to each node, where a node gets a token once.
+
+        Args:
+            dispatch: Number of the dispatch.
+            ranks_per_node: Neighbours that share a node.
+            limit: Nodes of a token at most.
+        """
         row = self._row(dispatch)
         copies = [
             sum(row[first : first + ranks_per_node]) // self._token_bytes
@@ -220,13 +215,3 @@ class RecordedRouter:
         """Return bytes to the rank at *position* from each."""
         matrix = self._matrices[dispatch % len(self._matrices)]
         return tuple(row[position] for row in matrix)
-
-    def to_nodes(
-        self, dispatch: int, ranks_per_node: int, limit: int
-    ) -> tuple[int, ...]:
-        """Refuse: a record says what ranks send, not which tokens are the same.
-
-        Raises:
-            ValueError: Always; `InferenceTrace` and `MoeTrace` do not let it come here.
-        """
-        raise ValueError("a record does not say which tokens are the same")

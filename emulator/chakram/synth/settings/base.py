@@ -111,11 +111,12 @@ class Routing(Model):
     dispatch_bytes_per_element: Annotated[int, Field(strict=True, ge=1, le=64)] | (
         None
     ) = None
-    """Bytes of one activation on its way to the experts; without it 1 (FP8, with its
-    scales) of deepseek-v3, else bytes_per_element, which the way back always has."""
+    """Bytes of one activation sent to the experts; without it 1 for deepseek-v3 (FP8,
+    plus scales), else bytes_per_element. Results always have bytes_per_element."""
     nodes: Annotated[int, Field(strict=True, ge=0, le=1 << 16)] | None = None
-    """Nodes at most that hold the experts of a token: each gets it once, and sends it
-    on inside; 0: no limit; without it 4 of deepseek-v3, else 0."""
+    """Largest number of nodes that hold the experts of a token. Each node receives the
+    token once and forwards it inside; 0: no limit; without it 4 for deepseek-v3, else
+    0."""
     ranks_per_node: Count = 8
     """Neighbours in an expert-parallel group that share a node, for nodes."""
 
@@ -238,8 +239,8 @@ class ModelTrace(SynthTrace):
     memory_bytes_per_s: Annotated[ByteRate, Field(ge=1)] | None = Field(
         default=None, alias="memory"
     )
-    """Memory rate of a rank; without it memory is never slower than computing, but
-    where a model is served: 420 MB/s then, with a model 3.35 TB/s."""
+    """Memory rate of a rank; without it training is never bound by memory, and serving
+    has 420 MB/s, with a model 3.35 TB/s."""
 
     def _shape(
         self,

@@ -13,7 +13,7 @@ ascend with the start of operations over all threads, are the order in which thi
   asynchronous one when its ``wait`` comes, if that is in the trace, or where the
   profile shows that the host stood still for it;
 * a group does one collective after another (NCCL has a stream for each, gloo a queue),
-  so whoever has waited for one has waited for all before it in that group.
+  so a wait for one covers all before it in that group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HostOrder:
         return len(self._queue_of)
 
     def never_awaited(self) -> list[int]:
-        """Return the asynchronous transfers of which nothing tells a wait, by id."""
+        """Return the ids of asynchronous transfers without a known wait."""
         return sorted(each for queue in self._queues.values() for each in queue)
 
     def compute(self, node_id: int, stream: int | None) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ class HostOrder:
 
         Sequence numbers count within a group; a wait that names none ends the oldest
         transfer of that number.  Transfers that were coalesced have one number and one
-        wait; older traces, whose numbers say not whether messages are counted, give
+        wait; older traces, whose numbers do not tell messages from collectives, give
         one number to a message and a collective, too.
         """
         pending = self._pending.get(sequence)
