@@ -240,7 +240,7 @@ class ModelTrace(SynthTrace):
         default=None, alias="memory"
     )
     """Memory rate of a rank; without it training is never bound by memory, and serving
-    has 420 MB/s, with a model 3.35 TB/s."""
+    has 3.35 TB/s for each 400 TFLOPS of peak."""
 
     def _shape(
         self,
@@ -292,14 +292,15 @@ class ModelTrace(SynthTrace):
     def roofline(self) -> Roofline:
         """How long computation takes."""
         usual_flops = 50 * 10**9 if self.model is None else 400 * 10**12
+        peak_flops = usual_flops if self.peak_flops is None else self.peak_flops
         return Roofline(
-            peak_flops=usual_flops if self.peak_flops is None else self.peak_flops,
-            memory_bytes_per_s=self.memory_bytes_per_s or self._usual_memory,
+            peak_flops=peak_flops,
+            memory_bytes_per_s=self.memory_bytes_per_s
+            or self._usual_memory_bytes_per_s(peak_flops),
         )
 
-    @property
-    def _usual_memory(self) -> int | None:
-        """The memory rate where none is given; None: it bounds nothing."""
+    def _usual_memory_bytes_per_s(self, peak_flops: int) -> int | None:
+        """Return the memory rate where none is given; None: it bounds nothing."""
         return None
 
 

@@ -22,15 +22,16 @@ from chakram.synth.settings.base import (
 )
 from chakram.synth.settings.training import expert_problems
 
+_H100_BYTES_PER_S, _H100_FLOPS = 3_350 * 10**9, 400 * 10**12
+"""Memory rate of an H100 SXM (data sheet), and the operations that it reaches."""
+
 
 class ServedTrace(ModelTrace):
     """A model that is served."""
 
-    @property
-    def _usual_memory(self) -> int:
-        """What makes decode as slow as reading weights and caches: as an H100's."""
-        # 50 GFLOPS have to 420 MB/s about the ratio that 400 TFLOPS have to 3.35 TB/s.
-        return 420 * 10**6 if self.model is None else 3_350 * 10**9
+    def _usual_memory_bytes_per_s(self, peak_flops: int) -> int:
+        """Return the rate in an H100's ratio: decode waits for weights and caches."""
+        return max(1, peak_flops * _H100_BYTES_PER_S // _H100_FLOPS)
 
 
 class InferenceTrace(ServedTrace):
