@@ -92,7 +92,11 @@ def sweep(
                     err=True,
                 )
 
-        run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell)
+        def note(text: str) -> None:
+            if not as_json:
+                typer.echo(text, err=True)
+
+        run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell, note=note)
     outcomes, missing = collect(runs, [*(merge or ()), folder])
     if merge and missing:
         names = ", ".join(

@@ -2,18 +2,24 @@
 
 ``suite.json`` says the suite and its cells; ``cells/NUMBER-REPETITION.json`` is the
 result of a cell, with the digest of what it was made of, so that a sweep goes on where
-it was cut; ``runs`` its run directories.  Results hold nothing of when or where a cell
-ran, so that tables are the same however cells were spread over processes and machines.
+it was cut; ``runs`` its run directories; ``claims.lock`` carries the locks of cells
+that are being run, so that several sweeps share a folder.  Results hold nothing of when
+or where a cell ran, so that tables are the same however cells were spread over
+processes and machines.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pydantic import TypeAdapter
 
@@ -28,6 +34,10 @@ Outcome = dict[str, Any]
 """What a cell gave, as plain data: see ``chakram.controller.sweep``."""
 
 _SUITE = "suite.json"
+_LOCKS = "claims.lock"
+_MOST_REPETITIONS = 2**20
+_FABRICS = 2**50
+"""Locks of fabrics are behind those of all cells."""
 
 
 class CellRun(NamedTuple):
@@ -194,6 +204,96 @@ def reason_of(folder: Path, run: CellRun) -> str:
     """Return why a cell has no result."""
     outcome = _read(folder, run)
     return "not run" if outcome is None else str(outcome.get("reason"))
+
+
+def outcome_of_other(
+    folder: Path, run: CellRun, *, before: int | None
+) -> Outcome | None:
+    """Return the result of a cell that another sweep has run; None: it has run none.
+
+    Args:
+        folder: Of the sweep.
+        run: The cell.
+        before: ``outcome_version`` when the other sweep was found to run it.  A failure
+            that is older is none of its results.
+    """
+    outcome = kept_outcome(folder, run)
+    if outcome is None and outcome_version(folder, run) != before:
+        outcome = _read(folder, run)
+    if outcome is not None and outcome.get("interrupted"):
+        return None
+    return outcome
+
+
+def outcome_version(folder: Path, run: CellRun) -> int | None:
+    """Return a number that changes when the result of a cell is written."""
+    try:
+        return _path(folder, run).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+class CellClaims:
+    """The cells that this process runs, of a folder that several sweeps may share.
+
+    A claim is a lock on one byte of a file (``fcntl``).  The kernel, or a file server,
+    releases it when the process ends, however it ends; processes that this one starts
+    do not inherit it.  On file systems without such locks every claim succeeds.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = open(folder / _LOCKS, "ab")  # noqa: SIM115 - see __exit__
+        except OSError as error:
+            raise RunDirectoryError(
+                str(folder / _LOCKS), f"cannot be written: {error.strerror}"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def claim(self, run: CellRun, *, wait: bool = False) -> bool:
+        """Claim a cell; return False where another process runs it."""
+        return self._lock(_byte(run), wait=wait)
+
+    def release(self, run: CellRun) -> None:
+        """Give a cell up, once its result is kept."""
+        self._unlock(_byte(run))
+
+    def claim_fabric(self, *, on_this_machine: bool, wait: bool = False) -> bool:
+        """Claim the fabric that cells run on: two runs on it disturb each other."""
+        return self._lock(_fabric_byte(on_this_machine=on_this_machine), wait=wait)
+
+    def release_fabric(self, *, on_this_machine: bool) -> None:
+        """Give the fabric up."""
+        self._unlock(_fabric_byte(on_this_machine=on_this_machine))
+
+    def _lock(self, byte: int, *, wait: bool) -> bool:
+        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        try:
+            fcntl.lockf(self._file, how, 1, byte)
+        except OSError as error:
+            return error.errno not in (errno.EACCES, errno.EAGAIN)
+        return True
+
+    def _unlock(self, byte: int) -> None:
+        with suppress(OSError):
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+
+def _byte(run: CellRun) -> int:
+    return run.number * _MOST_REPETITIONS + run.repetition
+
+
+def _fabric_byte(*, on_this_machine: bool) -> int:
+    """Return the byte of a machine, or that of what all machines share."""
+    if not on_this_machine:
+        return _FABRICS
+    return _FABRICS + 1 + zlib.crc32(os.uname().nodename.encode())
 
 
 def keep_outcome(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None:

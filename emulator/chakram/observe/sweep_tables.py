@@ -104,7 +104,7 @@ def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in paths:
-            temporary = path.with_suffix(f"{path.suffix}.tmp")
+            temporary = path.with_suffix(f"{path.suffix}.{os.getpid()}.tmp")
             if path.suffix == ".csv":
                 pyarrow.csv.write_csv(table, temporary)
             elif path.suffix == ".json":
