@@ -14,7 +14,7 @@ from chakram.errors import ConfigError, PeerError
 from chakram.fabric.netns import in_namespace
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.probe_port import ProbePort
-from chakram_agent.dataplane.routes import refuse_loopback_route
+from chakram_agent.dataplane.routes import check_route
 from chakram_agent.prober import Prober
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _open(port: PortPlan, plan: AgentPlan, policy: Policy) -> ProbePort:
             policy.check_destination(target.address, where=where)
             if target.address not in plan.peers:
                 raise PeerError(where, f"{target.address} is not a member of the plan")
-            refuse_loopback_route(target.address, source=port.address)
+            check_route(target.address, source=port.address)
         return ProbePort(
             port.interface,
             PortOptions(

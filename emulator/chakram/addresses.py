@@ -60,6 +60,7 @@ def why_unusable(address: str) -> str | None:
             return "link-local addresses mean another host on every link"
         if parsed.ipv4_mapped is not None:
             return "it stands for an IPv4 address; write that"
-    if parsed.is_multicast or parsed.is_unspecified:
+    is_broadcast = str(parsed) == "255.255.255.255"
+    if parsed.is_multicast or parsed.is_unspecified or is_broadcast:
         return "it is not the address of a single port"
     return None

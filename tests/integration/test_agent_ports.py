@@ -16,7 +16,7 @@ from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_port
 from chakram_agent.dataplane.port import Port, PortOptions
-from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
+from chakram_agent.dataplane.routes import check_route, outgoing_interface
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S
 
@@ -355,7 +355,7 @@ def test_loopback_leaves_by_lo(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["127.18.1.2", "::1"])
 def test_loopback_may_be_asked_for_openly(address: str) -> None:
-    refuse_loopback_route(address, source=address)
+    check_route(address, source=address)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_what_only_seems_to_leave_the_machine_is_refused(
     address: str, source: str
 ) -> None:
     with pytest.raises(FabricError, match="would go through lo"):
-        refuse_loopback_route(address, source=source)
+        check_route(address, source=source)
 
 
 @pytest.mark.parametrize("opener", ["udp ipv6", "udp ipv6 plain"], indirect=True)
@@ -375,3 +375,9 @@ def test_peers_may_send_packets_without_a_checksum(opener: Opener) -> None:
         sender.setsockopt(socket.IPPROTO_UDP, 101, 1)  # UDP_NO_CHECK6_TX
         sender.sendto(b"unchecked", opener.places[B])
     assert [data for data, _, _, _ in arrivals(receiver)] == [b"unchecked"]
+
+
+@pytest.mark.parametrize("address", ["127.255.255.255", "224.0.0.1"])
+def test_no_packet_goes_to_many_hosts(address: str) -> None:
+    with pytest.raises(FabricError, match="broadcast address of a subnet"):
+        check_route(address, source="127.0.0.1")

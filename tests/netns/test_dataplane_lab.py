@@ -21,7 +21,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.results.counters import INVALID, slot
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
-from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
+from chakram_agent.dataplane.routes import check_route, outgoing_interface
 from tests.agents import serving, start, until_the_end
 from tests.leaks import own_lab
 from tests.netns.labs import star
@@ -147,7 +147,7 @@ async def test_an_address_of_the_same_host_leaves_by_lo() -> None:
         first, second = lab.state.hosts
 
         def check(address: str) -> None:
-            refuse_loopback_route(address, source=first.address)
+            check_route(address, source=first.address)
 
         run_in_namespace(first.netns, check, second.address)
         with pytest.raises(FabricError, match="isolate: namespace"):

@@ -30,6 +30,7 @@ def test_addresses_of_hosts_can_be_used(text: str) -> None:
         ("ff02::1", "not the address of a single port"),
         ("224.0.0.1", "not the address of a single port"),
         ("0.0.0.0", "not the address of a single port"),
+        ("255.255.255.255", "not the address of a single port"),
         ("::", "not the address of a single port"),
     ],
 )

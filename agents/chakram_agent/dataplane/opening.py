@@ -13,7 +13,7 @@ from chakram_agent.dataplane.loop import Line
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
 from chakram_agent.dataplane.pauses import PauseListener
 from chakram_agent.dataplane.port import PortOptions, of_class
-from chakram_agent.dataplane.routes import refuse_loopback_route
+from chakram_agent.dataplane.routes import check_route
 from chakram_agent.dataplane.udp import open_udp_port
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def open_line(
             if address not in members:
                 raise PeerError(where, f"{address} is not a member of the plan")
             if port.open.startswith("udp:"):
-                refuse_loopback_route(address, source=port.address)
+                check_route(address, source=port.address)
         line = Line(endpoint, open_port(port.open, options, network), transport)
         # Answers go along, unless they have a class of their own.
         together = transport.dscp_ack == transport.dscp_data

@@ -1,4 +1,4 @@
-"""Which interface packets to an address would leave by.
+"""Which interface packets to an address would leave by, and whether for one host.
 
 Two addresses of one network namespace reach each other through ``lo``, whatever
 interface they belong to; the device under test would never see a packet.  This asks the
@@ -27,6 +27,8 @@ _RTA_DST = 1
 _RTA_OIF = 4
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _ROUTE = struct.Struct("=BBBBBBBBI")  # rtmsg
+_TYPE_OFFSET = 7  # rtm_type in rtmsg
+_SHARED_TYPES = frozenset({3, 4, 5})  # RTN_BROADCAST, RTN_ANYCAST, RTN_MULTICAST
 _ATTRIBUTE = struct.Struct("=HH")  # rtattr
 
 
@@ -36,7 +38,8 @@ def outgoing_interface(address: str) -> int:
     It is that of the calling thread's network namespace.
 
     Raises:
-        FabricError: If there is no route.
+        FabricError: If there is no route, or if it leads to more than one host: that of
+            a broadcast, multicast or anycast address.
 
     Source: rtnetlink(7), RTM_GETROUTE.
     """
@@ -59,6 +62,12 @@ def outgoing_interface(address: str) -> int:
         raise FabricError(
             f"destination {address}", f"there is no route to it ({os.strerror(-code)})"
         )
+    if kind == _RTM_NEWROUTE and answer[_HEADER.size + _TYPE_OFFSET] in _SHARED_TYPES:
+        raise FabricError(
+            f"destination {address}",
+            "it is the broadcast address of a subnet, or another address of many hosts",
+            "give each port the address of a single host",
+        )
     offset = _HEADER.size + _ROUTE.size
     while kind == _RTM_NEWROUTE and offset + _ATTRIBUTE.size <= len(answer):
         length, name = _ATTRIBUTE.unpack_from(answer, offset)
@@ -69,17 +78,19 @@ def outgoing_interface(address: str) -> int:
     raise FabricError(f"destination {address}", "the kernel names no interface for it")
 
 
-def refuse_loopback_route(address: str, *, source: str) -> None:
-    """Refuse a destination that packets from *source* would reach through ``lo``.
+def check_route(address: str, *, source: str) -> None:
+    """Refuse a destination that packets from *source* reach through ``lo``.
 
-    Addresses in 127.0.0.0/8, and ::1, say openly that they are loopback; they may.
+    Addresses in 127.0.0.0/8, and ::1, are loopback by declaration; they are accepted.
 
     Raises:
-        FabricError: If it is so, or if there is no route.
+        FabricError: If it is so, if there is no route, or if it leads to more than one
+            host.
     """
+    interface = outgoing_interface(address)
     if ip_address(source).is_loopback and ip_address(address).is_loopback:
         return
-    if outgoing_interface(address) == LOOPBACK_INDEX:
+    if interface == LOOPBACK_INDEX:
         raise FabricError(
             f"port at {source}",
             f"packets to {address} would go through lo, not through the network",

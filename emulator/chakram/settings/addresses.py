@@ -24,13 +24,10 @@ def _interface(value: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interfa
     address, network = interface.ip, interface.network
     if unusable is not None:
         raise problem(f"{address}: {unusable}", example)
-    if int(address) == 0xFFFFFFFF or (
-        network.prefixlen < network.max_prefixlen - 1
-        # The last of IPv6 is an address like any other, the first is of all routers.
-        and (
-            address == network.network_address
-            or (address.version == 4 and address == network.broadcast_address)
-        )
+    # The last of IPv6 is an address like any other, the first is of all routers.
+    if network.prefixlen < network.max_prefixlen - 1 and (
+        address == network.network_address
+        or (address.version == 4 and address == network.broadcast_address)
     ):
         raise problem(f"{address} is not the address of a single port", example)
     return interface

@@ -13,7 +13,7 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram_agent.dataplane import routes
-from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
+from chakram_agent.dataplane.routes import check_route, outgoing_interface
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -165,6 +165,21 @@ def test_only_open_loopback_goes_through_lo(
 
     if is_refused:
         with pytest.raises(FabricError, match=f"packets to {address} would go through"):
-            refuse_loopback_route(address, source=source)
+            check_route(address, source=source)
     else:
-        refuse_loopback_route(address, source=source)
+        check_route(address, source=source)
+
+
+@pytest.mark.parametrize("kind", [3, 4, 5])
+def test_a_route_to_many_hosts_is_refused(
+    kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RTN_BROADCAST, RTN_ANYCAST, RTN_MULTICAST."""
+    said = answer(
+        NEWROUTE,
+        bytes([2, 32, 0, 0, 254, 2, 253, kind]) + bytes(4) + to(2)[28:],
+    )
+    kernel_that_says(monkeypatch, said)
+
+    with pytest.raises(FabricError, match=r"198\.18\.0\.255: it is the broadcast"):
+        check_route("198.18.0.255", source="198.18.0.1")
