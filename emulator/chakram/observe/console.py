@@ -113,7 +113,10 @@ def render_table(
     mark_width = len(GENERATOR_BOUND_MARK) if summary.generator_bound else 0
     heading, rows = fitted(
         _COLUMNS,
-        [_cells(row, simulated) for row in summary.rows],
+        [
+            _cells(row, simulated, is_sampled=summary.facts.verification.every > 1)
+            for row in summary.rows
+        ],
         width=None if width is None else width - mark_width,
     )
     lines += [f"#{line[1:]}" for line in heading]
@@ -184,7 +187,7 @@ def _headline(row: SummaryRow, *, job: str) -> str:
     return f"# {job}{row.op}: {row.algorithm}, {groups} of {row.nranks} ranks"
 
 
-def _cells(row: SummaryRow, simulated: str) -> list[str]:
+def _cells(row: SummaryRow, simulated: str, *, is_sampled: bool) -> list[str]:
     count = row.size_bytes
     if row.op in DIVIDED:
         count //= row.nranks
@@ -199,7 +202,10 @@ def _cells(row: SummaryRow, simulated: str) -> list[str]:
         time_text(row.time_ns),
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
-        MISSING if row.wrong is None else str(row.wrong),
+        # No wrong packet in a sample does not mean that there was none.
+        MISSING
+        if row.wrong is None or (is_sampled and not row.wrong)
+        else str(row.wrong),
         time_text(row.skew_ns),
         time_text(row.bound_ns),
         percent_text(row.bound_share),
@@ -235,12 +241,13 @@ def _verification(found: Verification) -> list[str]:
     """Return what is known of the payload that was taken, and of wrong ICRCs."""
     if not found.packets:
         return ["# Out of bounds values : N/A (not checked)"]
-    looked_at = "ICRC and payload" if found.has_icrcs else "payload"
-    share = "every packet" if found.every == 1 else f"1 packet in {found.every}"
+    what = "ICRC and payload" if found.has_icrcs else "payload"
+    share = "every packet checked"
+    if found.every > 1:
+        share = f"{found.packets} packets checked, 1 in {found.every}"
     verdict = "FAILED" if found.wrong_payloads else "OK"
     lines = [
-        f"# Out of bounds values : {found.wrong_payloads} {verdict} ({looked_at} of "
-        f"{share} checked)"
+        f"# Out of bounds values : {found.wrong_payloads} {verdict} ({what} of {share})"
     ]
     if found.icrc_errors:
         lines.append(f"# Wrong ICRCs          : {found.icrc_errors} packets dropped")

@@ -359,6 +359,19 @@ def test_doubt_about_clocks_and_lost_columns_are_said() -> None:
     assert line[16:19] == ["N/A"] * 3
 
 
+@pytest.mark.parametrize(
+    ("every", "wrong", "cell"), [(1, 0, "0"), (64, 0, "N/A"), (64, 3, "3")]
+)
+def test_a_sample_without_wrong_packets_proves_no_zero(
+    every: int, wrong: int, cell: str
+) -> None:
+    small = summary()
+    facts = replace(small.facts, verification=Verification(every=every, packets=9))
+    row = replace(small.rows[0], wrong=wrong)
+    (line,) = data_lines(render_table(replace(small, facts=facts, rows=(row,))))
+    assert line[8] == cell
+
+
 BOUNDS = "# Out of bounds values :"
 
 
@@ -372,8 +385,8 @@ BOUNDS = "# Out of bounds values :"
         (
             Verification(every=64, packets=9, wrong_payloads=2, icrc_errors=3),
             [
-                "# Out of bounds values : 2 FAILED (ICRC and payload of 1 packet in 64 "
-                "checked)",
+                "# Out of bounds values : 2 FAILED (ICRC and payload of 9 packets "
+                "checked, 1 in 64)",
                 "# Wrong ICRCs          : 3 packets dropped",
             ],
         ),
