@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import chakram
 from chakram.config.jobs import TraceFiles
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import LoadedJob, job_warnings
@@ -20,6 +21,7 @@ from chakram.units import format_size
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Faults
+    from chakram.control.events import AgentDescription
     from chakram.controller.predictions import FlowBound
     from chakram.observe.message_columns import FairTimesOf, WaysOf
     from chakram.plan.plan import RunSettings
@@ -144,6 +146,45 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
     ]
     banners += [f"fault: {each.describe()}" for each in experiment.written.faults.links]
     return tuple(banners)
+
+
+def agent_facts(
+    descriptions: Mapping[str, AgentDescription],
+) -> dict[str, dict[str, object]]:
+    """Return what ``run.json`` has about each agent."""
+    return {
+        name: {
+            "version": agent.version,
+            "protocol": agent.protocol,
+            "python": agent.python,
+            "kernel": agent.kernel,
+            "host": agent.host,
+            "compiled": agent.compiled,
+        }
+        for name, agent in descriptions.items()
+    }
+
+
+def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
+    """Return warnings about agents of another version, or that run uncompiled.
+
+    An agent that speaks another protocol is refused when it is connected.
+    """
+    ours = chakram.__version__
+    return [
+        *(
+            f"agent {name} is chakram {agent.version}, the controller {ours}: they "
+            "speak one protocol, but may generate and measure traffic differently "
+            "(install the same version on both)"
+            for name, agent in descriptions.items()
+            if agent.version != ours
+        ),
+        *(
+            f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
+            for name, agent in descriptions.items()
+            if not agent.compiled
+        ),
+    ]
 
 
 def simulated_banners(

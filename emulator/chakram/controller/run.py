@@ -29,6 +29,8 @@ from chakram.controller.preflight_run import connect, preflight_failed
 from chakram.controller.preflight_session import Preflight
 from chakram.controller.reporting import (
     Reference,
+    agent_banners,
+    agent_facts,
     faults_disturbed,
     injected_banners,
     invalid_banners,
@@ -147,14 +149,16 @@ class Run:
             plan = self._request.plan(
                 self._jobs, world.ports, self._run_id, psn_seed=self._psn_seed
             )
-            await self._predict(plan, world)
             agents = {agent.agent for agent in plan.agents}
             clients: dict[str, AgentClient] = {}
+            # Before predictions, which may take minutes: certificates may be missing,
+            # agents may not listen or may be of another version.
             for address in world.agents:
                 if address.name in agents:
                     clients[address.name] = await stack.enter_async_context(
                         await connect(address)
                     )
+            await self._predict(plan, world)
             clocks = {
                 name: await client.measure_clock() for name, client in clients.items()
             }
@@ -352,6 +356,9 @@ class Run:
             for rank in agent.ranks
         }
         unix_offset_ns = time.time_ns() - time.monotonic_ns()
+        descriptions = {
+            name: client.description for name, client in sorted(clients.items())
+        }
         self._directory.update(
             unix_offset_ns=unix_offset_ns,
             clocks={
@@ -363,8 +370,9 @@ class Run:
             banners=(
                 *self._directory.manifest.banners,
                 *world.notes,
-                *_uncompiled(clients),
+                *agent_banners(descriptions),
             ),
+            agents=agent_facts(descriptions),
         )
         operations = self._directory.begin(
             plan,
@@ -451,12 +459,3 @@ class Run:
         self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)
         self._metrics.set_end_time(time.time())
-
-
-def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:
-    """Say which agents run slower than they could."""
-    return [
-        f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
-        for name, client in clients.items()
-        if not client.description.compiled
-    ]

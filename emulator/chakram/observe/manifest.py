@@ -135,6 +135,9 @@ class RunManifest:
         host: Facts about the controller's machine.
         lock: Where the controller held a lock on the directory while it wrote it:
             ``hostname`` and ``boot_id``; empty where it could hold none.
+        agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
+            ``host`` and ``compiled``; empty in simulations, before traffic has begun,
+            and in runs of versions that did not note it.
         clocks: By agent.
         generator: By agent, how it kept up; empty while the run goes, and in runs of
             versions that did not note it.
@@ -186,6 +189,7 @@ class RunManifest:
     compiled: Mapping[str, Any] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)
     lock: Mapping[str, Any] = field(default_factory=dict)
+    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     clocks: Mapping[str, ClockReading] = field(default_factory=dict)
     generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
     keeping_up: Mapping[str, Any] = field(default_factory=dict)
