@@ -21,6 +21,7 @@ from chakram.control.events import (
     LogLine,
     PhaseChanged,
 )
+from chakram.control.stalls import StallMeter
 from chakram.errors import AgentError, ChakramError, UnexpectedEvent
 from chakram_agent.events import (
     Abort,
@@ -72,6 +73,11 @@ class Agent:
         pin: Whether each shard keeps to one core.
         traffic_lease_ns: How long heartbeats may be away while there is traffic.
         metrics: Where the counters go once a second; None: to the controller alone.
+
+    Attributes:
+        stalls: Measures stalls of the event loop.
+        ended_session: The last session that ended; empty: none has.
+        ended_reason: Why it did.
     """
 
     def __init__(
@@ -87,6 +93,8 @@ class Agent:
         self._metrics = metrics
         self.state = AgentState(traffic_lease_ns=traffic_lease_ns)
         self.metering = Metering()
+        self.stalls = StallMeter(time.monotonic_ns())
+        self.ended_session = self.ended_reason = ""
         self._plan: AgentPlan | None = None
         self._shards = Shards(
             policy,
@@ -200,6 +208,7 @@ class Agent:
             before_ns = time.monotonic_ns()
             await asyncio.sleep(TICK_S)
             now_ns = time.monotonic_ns()
+            self.stalls.alive(now_ns)
             if not self._shards.show_life(now_ns):
                 self._dispatch(Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > HELD_UP_NS:
@@ -275,6 +284,7 @@ class Agent:
             level = logging.INFO if self.state.phase is Phase.IDLE else logging.WARNING
             log.log(level, "session ended session=%s reason=%s", name, reason)
             session.end(reason)
+            self.ended_session, self.ended_reason = name, reason
             self._session = None
 
     # ---- telling ---------------------------------------------------------------------

@@ -19,7 +19,7 @@ LAPSED = -1
 """A stamp that says that the lease is over, whatever the time."""
 
 LEASE_SENTENCE = (
-    f"the agent stood still for more than {LEASE_NS / 1e9:g} s, so its traffic has "
+    f"the agent stalled for more than {LEASE_NS / 1e9:g} s, so its traffic has "
     "ended: was it suspended, or is its host overloaded?"
 )
 

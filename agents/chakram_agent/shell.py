@@ -203,6 +203,7 @@ async def _refuse(context: Context, error: ChakramError) -> NoReturn:
 def describe(agent: Agent) -> AgentDescription:
     """Return what the agent says about itself."""
     compiled = compiled_status()
+    now_ns = time.monotonic_ns()
     policy = agent.policy
     cores = len(os.sched_getaffinity(0))
     return AgentDescription(
@@ -221,9 +222,12 @@ def describe(agent: Agent) -> AgentDescription:
         max_rate_bps=policy.max_rate_bps,
         free_shards=max(1, cores - 1),
         phase=agent.phase_name,
-        monotonic_ns=time.monotonic_ns(),
+        monotonic_ns=now_ns,
         receive_buffer_bytes=_largest_buffer(),
         clock=host_clock(),
+        stalled_ns=agent.stalls.longest_ns(now_ns),
+        ended_session=agent.ended_session,
+        ended_reason=agent.ended_reason,
     )
 
 

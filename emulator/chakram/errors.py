@@ -171,6 +171,10 @@ class AgentError(ChakramError):
     exit_code = 4
 
 
+class ControllerStalled(AgentError):
+    """An agent ended the session because the controller stalled."""
+
+
 class RunFailed(ChakramError):
     """A run ended before its work was done; what was recorded is kept."""
 

@@ -28,8 +28,15 @@ class FakeAgent(AgentServicer):
     protocol = PROTOCOL_VERSION
     watch: Callable[[], list[pb.AgentEvent]] = list
 
+    ended_session = ""
+
     async def Describe(self, request: Any, context: Any) -> pb.Description:
-        return pb.Description(protocol=self.protocol, version="9.9")
+        return pb.Description(
+            protocol=self.protocol,
+            version="9.9",
+            ended_session=self.ended_session,
+            ended_reason="no heartbeat of the controller for 1.5 s",
+        )
 
     async def Watch(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentEvent]:
         await anext(aiter(requests))
@@ -78,6 +85,25 @@ async def test_an_agent_of_another_protocol_is_refused(tmp_path: Path) -> None:
 async def test_an_agent_that_ends_the_session_is_lost(tmp_path: Path) -> None:
     async with talking_to(FakeAgent(), tmp_path) as client:
         with pytest.raises(AgentError, match="it has ended the session"):
+            async for _ in client.events():
+                pass
+
+
+async def test_a_session_that_breaks_off_names_the_network_where_both_sides_ran(
+    tmp_path: Path,
+) -> None:
+    class Broken(FakeAgent):
+        async def Watch(
+            self, requests: Any, context: Any
+        ) -> AsyncIterator[pb.AgentEvent]:
+            self.ended_session = (await anext(aiter(requests))).session
+            yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="IDLE"))
+            await context.abort(grpc.StatusCode.INTERNAL, "")
+
+    async with talking_to(Broken(), tmp_path) as client:
+        with pytest.raises(
+            AgentError, match=r"the controller did not stall.*the network between them"
+        ):
             async for _ in client.events():
                 pass
 

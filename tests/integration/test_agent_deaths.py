@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -64,6 +65,34 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
         assert time.monotonic() - began_s > TRAFFIC_LEASE_NS / 1e9 - 0.5
     finally:
         controller.kill()
+        await controller.wait()
+        await end(agent)
+
+
+async def test_a_controller_that_was_stopped_is_named(tmp_path: Path) -> None:
+    agent = await agent_process(socket_in(tmp_path))
+    controller = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTROLLER, socket_in(tmp_path),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        assert controller.stdout is not None
+        assert await controller.stdout.readline() == b"traffic\n"
+        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        controller.send_signal(signal.SIGSTOP)
+        await wait_until_gone(shard)
+        controller.send_signal(signal.SIGCONT)
+        said = (await controller.stdout.readline()).decode()
+        assert re.search(
+            r"^ControllerStalled .*: the controller stalled for [\d.]+ s: agent a "
+            r"ended the session \(no heartbeat of the controller for 1\.5 s\)",
+            said,
+        ), said
+        await controller.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            controller.kill()
         await controller.wait()
         await end(agent)
 
@@ -183,8 +212,11 @@ async def main():
     await start(client, endless_plan())
     await wait_for_traffic(client)
     print("traffic", flush=True)
-    async for event in client.events():
-        pass
+    try:
+        async for event in client.events():
+            pass
+    except AgentError as error:
+        print(type(error).__name__, error, flush=True)
 
 asyncio.run(main())
 """

@@ -96,6 +96,9 @@ class Description(_message.Message):
     MONOTONIC_NS_FIELD_NUMBER: _builtins.int
     RECEIVE_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
+    STALLED_NS_FIELD_NUMBER: _builtins.int
+    ENDED_SESSION_FIELD_NUMBER: _builtins.int
+    ENDED_REASON_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     version: _builtins.str
     host: _builtins.str
@@ -111,6 +114,11 @@ class Description(_message.Message):
     """the most that a socket gets"""
     clock: _builtins.str
     """who has the same text here reads the same monotonic clock"""
+    stalled_ns: _builtins.int
+    """longest stall of the agent's event loop in the last seconds"""
+    ended_session: _builtins.str
+    """the last session that ended, and why"""
+    ended_reason: _builtins.str
     @_builtins.property
     def uncompiled_modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -138,10 +146,13 @@ class Description(_message.Message):
         monotonic_ns: _builtins.int = ...,
         receive_buffer_bytes: _builtins.int | None = ...,
         clock: _builtins.str = ...,
+        stalled_ns: _builtins.int = ...,
+        ended_session: _builtins.str = ...,
+        ended_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "max_rate_bps", b"max_rate_bps", "receive_buffer_bytes", b"receive_buffer_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "allow", b"allow", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "uncompiled_modules", b"uncompiled_modules", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "allow", b"allow", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "stalled_ns", b"stalled_ns", "uncompiled_modules", b"uncompiled_modules", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_rate_bps: _TypeAlias = _typing.Literal["max_rate_bps"]  # noqa: Y015
     _WhichOneofArgType__max_rate_bps: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps"]  # noqa: Y015

@@ -35,7 +35,8 @@ from chakram.control.service import (
     host_clock,
     is_local,
 )
-from chakram.errors import AgentError, ChakramError, PlanError
+from chakram.control.stalls import AgentRecord, StallMeter, explain_loss
+from chakram.errors import AgentError, ChakramError, ControllerStalled, PlanError
 from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class AgentClient:
         # Messages of the session so far.
         self._heard = 0
         self._closed = False
+        self._stalls = StallMeter(time.monotonic_ns())
         self._attaching = asyncio.Lock()
         self._reading = False
         # Whether whoever reads the events has got all that the last run tells.
@@ -200,6 +202,7 @@ class AgentClient:
             event = decode_event(first, where=self.where)
             self._first = [] if event is None else [event]
         self._watch = call
+        self._stalls = StallMeter(time.monotonic_ns())
         self._heartbeats = asyncio.create_task(
             self._keep_alive(call, controller), name=f"heartbeats-{self.name}"
         )
@@ -210,6 +213,7 @@ class AgentClient:
         sequence = 0
         while not call.done():
             await asyncio.sleep(HEARTBEAT_INTERVAL_NS / 1e9)
+            self._stalls.alive(time.monotonic_ns())
             sequence += 1
             try:
                 await call.write(self._heartbeat(sequence, controller))
@@ -225,7 +229,8 @@ class AgentClient:
         """Yield what the agent tells until the session ends; attach if necessary.
 
         Raises:
-            AgentError: If the connection to the agent is lost.
+            AgentError: If the connection to the agent is lost; ``ControllerStalled`` if
+                our own stall is the reason.
             PeerError: If it sends what is no event.
         """
         await self.attach()
@@ -241,10 +246,10 @@ class AgentClient:
                     async with self._errors():
                         message = await self._read_next(call)
                         self._heard += 1
-                except AgentError:
+                except AgentError as error:
                     if self._closed:
                         return  # we have ended it ourselves
-                    raise
+                    raise await self._explained(error) from error
                 if not isinstance(message, pb.AgentEvent):
                     break
                 event = decode_event(message, where=self.where)
@@ -261,6 +266,27 @@ class AgentClient:
                 "it has ended the session",
                 "was it stopped? see its own log",
             )
+
+    async def _explained(self, error: AgentError) -> AgentError:
+        """Return why the session was lost, from the records of both sides."""
+        stalled_ns = self._stalls.longest_ns(time.monotonic_ns())
+        record = None
+        with suppress(ChakramError):
+            agent = await self.describe()
+            is_ours = agent.ended_session == self.session
+            record = AgentRecord(
+                stalled_ns=agent.stalled_ns,
+                reason=agent.ended_reason if is_ours else "",
+            )
+        explained = explain_loss(
+            agent=self.name, controller_stalled_ns=stalled_ns, record=record
+        )
+        if explained is None:
+            return error
+        found, hint, is_controller = explained
+        return (ControllerStalled if is_controller else AgentError)(
+            self.where, found, hint
+        )
 
     async def _read_next(
         self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent]

@@ -31,6 +31,9 @@ class AgentDescription:
         monotonic_ns: The host's clock while it answered.
         receive_buffer_bytes: The most that a socket may have there; None: unknown.
         clock: Names the host's monotonic clock: who has the same name reads the same.
+        stalled_ns: Longest stall of the agent's event loop in the last seconds.
+        ended_session: The last session that ended; empty: none has.
+        ended_reason: Why it did.
     """
 
     protocol: int
@@ -49,6 +52,9 @@ class AgentDescription:
     monotonic_ns: int
     receive_buffer_bytes: int | None
     clock: str
+    stalled_ns: int = 0
+    ended_session: str = ""
+    ended_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

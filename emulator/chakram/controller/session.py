@@ -32,7 +32,13 @@ from chakram.controller.state import (
     ReleaseAgent,
     Tick,
 )
-from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
+from chakram.errors import (
+    ChakramError,
+    ControllerStalled,
+    RunFailed,
+    RunInterrupted,
+    UnexpectedEvent,
+)
 
 if TYPE_CHECKING:
     from chakram.control.client import AgentClient
@@ -116,6 +122,7 @@ class Session:
         self._deadline_ns: int | None = None
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._heard_ns: dict[str, int] = {}
         self._error: ChakramError | None = None
         self._fault: BaseException | None = None
 
@@ -179,7 +186,9 @@ class Session:
         """Tell the time, for ever: agents that talk all the while may still hang."""
         while True:
             await asyncio.sleep(_TICK_S)
-            self._events.put_nowait(Tick(now_ns=time.monotonic_ns()))
+            self._events.put_nowait(
+                Tick(now_ns=time.monotonic_ns(), heard_ns=dict(self._heard_ns))
+            )
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -261,9 +270,16 @@ class Session:
                 self._hear(agent, event)
         except ChakramError as error:
             self._observer.agent_lost(agent)
-            self._events.put_nowait(AgentLost(agent=agent, reason=_clause(error)))
+            self._events.put_nowait(
+                AgentLost(
+                    agent=agent,
+                    reason=_clause(error),
+                    controller_stalled=isinstance(error, ControllerStalled),
+                )
+            )
 
     def _hear(self, agent: str, event: agent_events.AgentEvent) -> None:
+        self._heard_ns[agent] = time.monotonic_ns()
         match event:
             case agent_events.RecordBatch(rows=rows):
                 self._observer.rows_arrived(rows)

@@ -18,6 +18,7 @@ agents and turns what they answer into the next events.  A refused event raises
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -25,6 +26,11 @@ from chakram.errors import UnexpectedEvent
 
 _FOREIGN_NAMED = 2
 """Of what is alike for every pair of two ports, more says nothing more."""
+_SILENT_NAMED = 4
+_LATE_TICK_NS = 1_000_000_000
+
+SILENT_NS = 2_500_000_000
+"""Agents send their counters every second while there is traffic."""
 
 
 class Phase(Enum):
@@ -101,10 +107,11 @@ class AgentFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLost:
-    """The connection to an agent is gone."""
+    """The connection to an agent is gone; perhaps because the controller stalled."""
 
     agent: str
     reason: str
+    controller_stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +131,10 @@ class Abort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time goes by."""
+    """Time goes by; ``heard_ns`` is when each agent last sent something."""
 
     now_ns: int
+    heard_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 Event = (
@@ -206,6 +214,8 @@ class ControllerState:
     _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _foreign: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _progress_ns: int | None = None
+    _silent_ns: dict[str, int] = field(default_factory=dict)
+    _tick_ns: int | None = None
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take an event; return what is to be done.
@@ -225,7 +235,7 @@ class ControllerState:
             case AgentProgress() if self._known(event.agent):
                 return self._progress(event)
             case Tick():
-                return self._tick(event.now_ns)
+                return self._tick(event)
             case AgentFailed() if self._known(event.agent):
                 return self._failed(event)
             case AgentLost() if self._known(event.agent):
@@ -296,9 +306,23 @@ class ControllerState:
             self.iterations = max(self.iterations, min(self._iterations_of.values()))
         return []
 
-    def _tick(self, now_ns: int) -> list[Instruction]:
+    def _tick(self, event: Tick) -> list[Instruction]:
         if self.phase is not Phase.RUNNING:
             return []
+        now_ns, before_ns = event.now_ns, self._tick_ns
+        self._tick_ns = now_ns
+        # After a stall of the controller, what agents have sent is still unread.
+        is_late = before_ns is not None and now_ns - before_ns > _LATE_TICK_NS
+        self._silent_ns = (
+            {}
+            if is_late
+            else {
+                agent: silent_ns
+                for agent in sorted(self._waiting)
+                if (silent_ns := now_ns - event.heard_ns.get(agent, now_ns))
+                >= SILENT_NS
+            }
+        )
         if self._progress_ns is None:
             self._progress_ns = now_ns
         if now_ns - self._progress_ns < self.hang_timeout_ns:
@@ -312,31 +336,39 @@ class ControllerState:
         listed = "; ".join(sentences[:4]) or "no agent says what it waits for"
         more = f"; and {len(sentences) - 4} more" if len(sentences) > 4 else ""
         return self._stop(
-            self._with_foreign(f"no progress for {seconds:g} s: {listed}{more}")
+            self._with_others(f"no progress for {seconds:g} s: {listed}{more}")
         )
 
     def _failed(self, event: AgentFailed) -> list[Instruction]:
         if self.phase in (Phase.ENDING, Phase.STOPPING):
             return self._gone(event.agent)
-        return self._stop(self._with_foreign(f"agent {event.agent}: {event.reason}"))
+        return self._stop(self._with_others(f"agent {event.agent}: {event.reason}"))
 
-    def _with_foreign(self, reason: str) -> str:
-        """Add to a reason whose packets came from elsewhere than the plan says.
+    def _with_others(self, reason: str) -> str:
+        """Add to a reason what other agents may have to do with it.
 
-        Who sends them hears nothing, and fails; who gets them and may not take them is
-        another agent.
+        An agent that is suspended sends nothing, so its peers fail.  Packets may come
+        from elsewhere than the plan says: who sends them hears nothing, and fails; who
+        gets them and may not take them is another agent.
         """
+        silent = [
+            f"agent {agent} has sent nothing to the controller for "
+            f"{silent_ns / 1e9:.1f} s: is it suspended, or its host down?"
+            for agent, silent_ns in self._silent_ns.items()
+        ]
         sentences = [
             sentence
             for agent in sorted(self._foreign)
             for sentence in self._foreign[agent]
         ]
-        return "; ".join((reason, *sentences[:_FOREIGN_NAMED]))
+        return "; ".join((*silent[:_SILENT_NAMED], reason, *sentences[:_FOREIGN_NAMED]))
 
     def _lost(self, event: AgentLost) -> list[Instruction]:
         if self.phase in (Phase.ENDING, Phase.STOPPING):
             return self._gone(event.agent)
         self._live.discard(event.agent)
+        if event.controller_stalled:
+            return self._stop(event.reason)
         return self._stop(f"agent {event.agent}: {event.reason}")
 
     def _stop(self, reason: str) -> list[Instruction]:

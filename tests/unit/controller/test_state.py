@@ -211,3 +211,41 @@ def test_a_refused_event_changes_nothing() -> None:
     with pytest.raises(UnexpectedEvent, match="not waited for"):
         state.handle(AgentFinished(agent="b"))
     assert state.phase is Phase.RUNNING
+
+
+def failed_after(*ticks: Tick) -> str:
+    """Return the reason of a run whose agent a fails after some ticks."""
+    state = running("a", "b", "c")
+    state.handle(AgentFinished(agent="c"))
+    for tick in ticks:
+        state.handle(tick)
+    state.handle(AgentFailed(agent="a", reason="gave up"))
+    return state.reason or ""
+
+
+def tick(seconds: float, **heard_s: float) -> Tick:
+    return Tick(
+        now_ns=round(seconds * SECOND_NS),
+        heard_ns={agent: round(at * SECOND_NS) for agent, at in heard_s.items()},
+    )
+
+
+def test_an_agent_that_sends_nothing_is_named_before_its_victim() -> None:
+    assert failed_after(tick(5, a=5, b=1, c=1), tick(5.5, a=5, b=1, c=1)) == (
+        "agent b has sent nothing to the controller for 4.5 s: is it suspended, or its "
+        "host down?; agent a: gave up"
+    )
+    # Counters come once a second.
+    assert failed_after(tick(5, a=5, b=3), tick(5.5, a=5, b=3.5)) == "agent a: gave up"
+
+
+def test_after_its_own_stall_the_controller_accuses_no_agent_of_silence() -> None:
+    heard = {"a": 1.0, "b": 1.0}
+    assert failed_after(tick(1, **heard), tick(9, **heard)) == "agent a: gave up"
+
+
+def test_a_stall_of_the_controller_is_not_blamed_on_the_agent() -> None:
+    state = running("a", "b")
+    reason = "the controller stalled for 2.0 s"
+    state.handle(AgentLost(agent="a", reason=reason, controller_stalled=True))
+    assert state.reason == reason
