@@ -10,9 +10,11 @@ import platform
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import grpc
@@ -31,7 +33,7 @@ from chakram.control.service import (
     add_AgentServicer_to_server,
     host_clock,
     is_local,
-    server_credentials,
+    server_context,
 )
 from chakram.errors import (
     AgentError,
@@ -45,6 +47,7 @@ from chakram.errors import (
 )
 from chakram_agent.agent import Agent
 from chakram_agent.dataplane.opening import PORT_KINDS
+from chakram_agent.gate import Gate, listen_on
 from chakram_agent.state import TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
@@ -262,7 +265,29 @@ async def serve(
     """
     _refuse_strangers(options)
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    address = bind(server, options)
+    with ExitStack() as stack:
+        gate = None
+        if options.tls is None:
+            address = bind(server, options)
+        else:
+            inner = f"{stack.enter_context(TemporaryDirectory(prefix='chakram-'))}/grpc"
+            context = server_context(options.tls)
+            listener = stack.enter_context(_listener(options.listen))
+            address = f"{_host(options.listen)}:{listener.getsockname()[1]}"
+            bind(server, replace(options, listen=f"unix:{inner}"))
+            gate = partial(Gate, listener, context, inner)
+        await _serve(server, options, address, gate, ready, stop, metrics)
+
+
+async def _serve(
+    server: grpc.aio.Server,
+    options: ServeOptions,
+    address: str,
+    gate: Callable[[asyncio.TaskGroup], Gate] | None,
+    ready: Callable[[str], None],
+    stop: asyncio.Event,
+    metrics: AgentMetrics | None,
+) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             agent = Agent(
@@ -274,12 +299,15 @@ async def serve(
             )
             add_AgentServicer_to_server(AgentService(agent), server)
             await server.start()
-            time_keeper = tasks.create_task(agent.keep_time(), name="time")
+            own = [tasks.create_task(agent.keep_time(), name="time")]
+            if gate is not None:
+                own.append(tasks.create_task(gate(tasks).serve(), name="gate"))
             ready(address)
             await stop.wait()
             await agent.shut_down("the agent is shutting down")
             await server.stop(CLOSE_GRACE_S)
-            time_keeper.cancel()
+            for task in own:
+                task.cancel()
     finally:
         # After a failure above; ends at once where it has been stopped before.
         await server.stop(0)
@@ -319,26 +347,40 @@ def bind(server: grpc.aio.Server, options: ServeOptions) -> str:
     Raises:
         PortInUse: If somebody else listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
-        ConfigError: If a certificate cannot be read.
     """
     listen = options.listen
     if listen.startswith("unix:"):
         _clear_unix_socket(listen.removeprefix("unix:"))
     try:
-        if options.tls is not None:
-            port = server.add_secure_port(listen, server_credentials(options.tls))
-        else:
-            # Whoever can open the socket can command the agent: the owner alone.
-            before = os.umask(0o177)
-            try:
-                port = server.add_insecure_port(listen)
-            finally:
-                os.umask(before)
+        # Whoever can open the socket can command the agent: the owner alone.
+        before = os.umask(0o177)
+        try:
+            port = server.add_insecure_port(listen)
+        finally:
+            os.umask(before)
     except RuntimeError as error:
         raise _why_not(listen) from error
     if listen.startswith("unix:"):
         return listen
-    return f"{listen.rpartition(':')[0]}:{port}"
+    return f"{_host(listen)}:{port}"
+
+
+def _host(listen: str) -> str:
+    return listen.rpartition(":")[0]
+
+
+def _listener(listen: str) -> socket.socket:
+    """Return the socket of an address ``host:port``.
+
+    Raises:
+        PortInUse: If somebody else listens there.
+        EnvironmentProblem: If it cannot listen there for another reason.
+        ConfigError: If that is no address.
+    """
+    try:
+        return listen_on(_host(listen).strip("[]"), int(listen.rpartition(":")[2]))
+    except (OSError, ValueError, OverflowError) as error:
+        raise _why_not(listen) from error
 
 
 def _clear_unix_socket(path: str) -> None:

@@ -15,7 +15,13 @@ from chakram.control.certificates import make_certificates
 from chakram.control.client import AgentClient
 from chakram.control.service import TlsFiles
 from chakram.errors import AgentError, ConfigError, EnvironmentProblem, PortInUse
-from tests.agents import TIMEOUT_S, serving
+from tests.agents import (
+    TIMEOUT_S,
+    endless_plan,
+    serving,
+    start,
+    wait_for_traffic,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -38,8 +44,10 @@ def tls(folder: Path, name: str, *, ca: Path | None = None) -> TlsFiles:
     )
 
 
-async def connect(target: str, files: TlsFiles | None) -> None:
-    client = await AgentClient.connect(target, name="h1", tls=files, timeout_s=1)
+async def connect(target: str, files: TlsFiles | None, *, timeout_s: float = 1) -> None:
+    client = await AgentClient.connect(
+        target, name="h1", tls=files, timeout_s=timeout_s
+    )
     await client.close()
 
 
@@ -165,6 +173,65 @@ async def test_who_shows_no_certificate_keeps_nobody_out(
     finally:
         agent.terminate()
         await agent.wait()
+
+
+CALLS = 12
+FLOOD = """
+import socket, sys, time
+from collections import deque
+host, port, source, sent = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+opened = deque()
+for number in range(10**6):
+    connection = socket.socket()
+    connection.bind((source, 0))
+    connection.settimeout(0.05)
+    try:
+        connection.connect((host, port))
+        connection.send(bytes.fromhex(sent))
+    except OSError:
+        pass
+    opened.append(connection)
+    if number == 800:
+        print("full", flush=True)
+    if len(opened) > 800:
+        opened.popleft().close()
+    time.sleep(1 / 250)
+"""
+CLIENT_HELLO = "16030102000100" + "01fc0303"
+"""The beginning of one; the rest never comes."""
+
+
+@pytest.mark.parametrize(
+    ("source", "sent"),
+    [("127.0.0.1", ""), ("127.0.0.2", ""), ("127.0.0.2", CLIENT_HELLO)],
+    ids=["same source", "silent", "speaking"],
+)
+async def test_a_flood_without_certificates_shuts_no_controller_out(
+    certificates: Path, source: str, sent: str
+) -> None:
+    lab = certificates / "lab"
+    async with serving("127.0.0.1:0", tls=tls(lab, "h1")) as target:
+        host, _, port = target.rpartition(":")
+        async with await AgentClient.connect(
+            target, name="h1", tls=tls(lab, "controller")
+        ) as client:
+            await start(client, endless_plan())
+            await wait_for_traffic(client)
+            flood = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", FLOOD, host, port, source, sent),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            try:
+                assert flood.stdout is not None
+                assert await flood.stdout.readline() == b"full\n"
+                for _ in range(CALLS):
+                    await connect(target, tls(lab, "controller"), timeout_s=5)
+                # The session has kept its agent: heartbeats came in time.
+                assert (await client.describe()).phase == "RUNNING"
+            finally:
+                flood.kill()
+                await flood.wait()
+            await client.abort("enough")
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ __all__ = [
     "channel_credentials",
     "host_clock",
     "is_local",
-    "server_credentials",
+    "server_context",
 ]
 
 LEASE_NS = 1_500_000_000
@@ -65,9 +65,7 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
     # Two agents on one port would answer in turn, unnoticed.
     ("grpc.so_reuseport", 0),
-    # Whoever connects and does not show a certificate must not use up the descriptors:
-    # a controller tries again for longer than such a connection lasts.
-    ("grpc.server_handshake_timeout_ms", 3000),
+    # On TCP certificates are checked before (``chakram_agent.gate``).
     ("grpc.max_allowed_incoming_connections", 128),
 ]
 
@@ -147,16 +145,20 @@ def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     )
 
 
-def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    """Return the credentials of an agent: who calls must show a certificate as well.
+def server_context(tls: TlsFiles) -> ssl.SSLContext:
+    """Return the TLS of an agent: who calls must show a certificate as well.
 
     Raises:
         ConfigError: If a file cannot be read.
     """
-    ca, cert, key = tls.read()
-    return grpc.ssl_server_credentials(
-        [(key, cert)], root_certificates=ca, require_client_auth=True
-    )
+    tls.read()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(tls.ca)
+    context.load_cert_chain(tls.cert, tls.key, password="")
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
