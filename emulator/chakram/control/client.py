@@ -279,7 +279,10 @@ class AgentClient:
                 reason=agent.ended_reason if is_ours else "",
             )
         explained = explain_loss(
-            agent=self.name, controller_stalled_ns=stalled_ns, record=record
+            agent=self.name,
+            controller_stalled_ns=stalled_ns,
+            record=record,
+            heartbeat_ns=HEARTBEAT_INTERVAL_NS,
         )
         if explained is None:
             return error

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chakram.control.service import HEARTBEAT_INTERVAL_NS
-
 STALL_NS = 1_000_000_000
 """The shortest stall that explains a lost session: heartbeats are due every 0.3 s, and
 a lease ends after 1.5 s at the earliest."""
@@ -58,7 +56,11 @@ class AgentRecord:
 
 
 def explain_loss(
-    *, agent: str, controller_stalled_ns: int, record: AgentRecord | None
+    *,
+    agent: str,
+    controller_stalled_ns: int,
+    record: AgentRecord | None,
+    heartbeat_ns: int,
 ) -> tuple[str, str | None, bool] | None:
     """Return which side stalled, a hint, and whether it is the controller.
 
@@ -68,6 +70,7 @@ def explain_loss(
         agent: Name of the agent.
         controller_stalled_ns: Longest recent stall of the controller.
         record: What the agent has recorded; None: it does not answer.
+        heartbeat_ns: Interval between heartbeats of the controller.
     """
     reason = "" if record is None else record.reason
     ended = f": agent {agent} ended the session ({reason})" if reason else ""
@@ -87,7 +90,7 @@ def explain_loss(
     if "no heartbeat" in reason:
         return (
             f"{reason}, but the controller did not stall: it sent one every "
-            f"{_seconds(HEARTBEAT_INTERVAL_NS)}",
+            f"{_seconds(heartbeat_ns)}",
             "the network between them lost or delayed the heartbeats",
             False,
         )

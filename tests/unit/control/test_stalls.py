@@ -59,7 +59,10 @@ def test_the_side_that_stalled_is_named(
     controller_ns: int, record: AgentRecord | None, found: str, is_controller: bool
 ) -> None:
     explained = explain_loss(
-        agent="h4", controller_stalled_ns=controller_ns, record=record
+        agent="h4",
+        controller_stalled_ns=controller_ns,
+        record=record,
+        heartbeat_ns=3 * 10**8,
     )
     assert explained is not None
     assert (explained[0], explained[2]) == (found, is_controller)
@@ -70,6 +73,10 @@ def test_the_side_that_stalled_is_named(
     [None, AgentRecord(stalled_ns=0, reason="the agent is shutting down")],
 )
 def test_no_side_is_named_without_evidence(record: AgentRecord | None) -> None:
-    assert (
-        explain_loss(agent="h4", controller_stalled_ns=4 * 10**8, record=record) is None
+    explained = explain_loss(
+        agent="h4",
+        controller_stalled_ns=4 * 10**8,
+        record=record,
+        heartbeat_ns=3 * 10**8,
     )
+    assert explained is None
