@@ -17,7 +17,7 @@ from pathlib import Path
 from chakram.observe.manifest import KILLED, RUNNING, RunManifest, read_manifest
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_KILLED = "whoever ran it was killed, or its machine went down"
+_KILLED = "its process was killed, its machine went down, or its disk was full"
 
 
 class RunLock:

@@ -58,7 +58,7 @@ def test_a_run_that_nobody_writes_any_more_was_killed(tmp_path: Path) -> None:
     path = killed_run(tmp_path)
     assert status(path) == KILLED
     (banner,) = open_run(path).summary().banners
-    assert banner.startswith("KILLED: whoever ran it was killed, or its machine went")
+    assert banner.startswith("KILLED: its process was killed, its machine went down")
     assert open_run(path).ranks()
     assert read_manifest(path).status == RUNNING, "reading changes nothing"
 
