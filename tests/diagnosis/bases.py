@@ -118,11 +118,13 @@ def _of_a_lab(rng: random.Random, need: set[str]) -> Design:
     over = rng.uniform(1.5, 4) if need & _MULTIPATH else rng.uniform(0.7, 2)
     rates = _rates(shape, host_bps, over)
     is_modelled = "pause" in need
-    transport = {
+    transport: dict[str, Any] = {
         "source_ports": _source_ports(rng),
         "retransmit_timeout": LAB_TIMEOUT,
         "retry_limit": 50,
     }
+    if "dead uplink" in need:
+        transport["queue_pairs"] = {"count": 4, "split": "even"}
     return Design(
         shape=shape,
         rates_bps=rates,
@@ -262,11 +264,13 @@ def _network(rng: random.Random, need: set[str]) -> dict[str, Any]:
     if rng.random() < 0.3 and "window" not in need:
         transport["window"] = rng.choice(["128KiB", "256KiB", "1MiB"])
     transport["source_ports"] = _source_ports(rng)
+    if "dead uplink" in need:
+        transport["queue_pairs"] = {"count": 4, "split": "even"}
     return {"transport": transport, "ecn": ecn, "switches": switches}
 
 
 def _source_ports(rng: random.Random) -> list[int]:
-    return [rng.randrange(10_000, 65_000) for _ in range(rng.choice([5, 17, 64]))]
+    return rng.sample(range(10_000, 65_000), rng.choice([5, 17, 64]))
 
 
 def _jobs(
@@ -392,9 +396,15 @@ def settled(
     rng: random.Random,
     look: Callable[[Design], Measured],
     *,
-    is_hash_planted: bool = False,
+    is_hash_uneven: bool = False,
 ) -> Base:
     """Return the design as a base, mended where something is wrong with it.
+
+    Args:
+        design: The design.
+        rng: Draws how it is mended.
+        look: Simulates.
+        is_hash_uneven: Whether the hash may be uneven, as what is planted makes it so.
 
     Raises:
         CannotSimulate: If it cannot be.
@@ -410,7 +420,7 @@ def settled(
             raise CannotSimulate("packets are sent again without a cause")
     if measured.packets > MOST_PACKETS * design.measured:
         raise CannotSimulate("too many packets")
-    if not design.shape.has_paths or is_hash_planted:
+    if not design.shape.has_paths or is_hash_uneven:
         return Base(design=design, measured=measured)
     for mend in (_with_more_pairs, _with_other_ports, _with_faster_uplinks) * 2:
         ideal = look(ideally_balanced(design))

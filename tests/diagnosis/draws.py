@@ -46,6 +46,8 @@ LIMIT_WEIGHT = 0.45
 
 CLEAN = "clean"
 
+_UNEVEN = frozenset({"hash imbalance", lab_faults.ROUTE})
+
 _PLANTERS = faults.PLANTERS | limits.PLANTERS | lab_faults.PLANTERS
 
 
@@ -56,6 +58,7 @@ class Draw:
     Attributes:
         seed: What it follows from.
         design: The whole.
+        clean: It without plants.
         plants: None: it is clean.
         decoys: What is in it, too, and costs nothing.
         time_ns: What an iteration takes.
@@ -66,6 +69,7 @@ class Draw:
 
     seed: int
     design: Design
+    clean: Design
     plants: tuple[Plant, ...]
     decoys: tuple[str, ...]
     time_ns: float
@@ -102,6 +106,7 @@ def draw(
     world: str = VIRTUAL,
     clean: bool | None = None,
     kind: str | None = None,
+    attempt: int = 0,
 ) -> Draw:
     """Return the draw of a seed.
 
@@ -111,10 +116,12 @@ def draw(
         world: Where it will run.
         clean: Whether to plant nothing; None: that is drawn, too.
         kind: The one cause to plant; None: drawn.
+        attempt: Another one draws other designs and places for the same causes.
     """
     rng = random.Random(f"diagnosis {'' if world == VIRTUAL else world}{seed}")
     kinds = (kind,) if kind else _kinds(rng, clean, world)
     with_decoys = rng.random() < WITH_DECOYS
+    rng.seed(rng.random() + attempt)
     for _ in range(ATTEMPTS):
         try:
             own = random.Random(rng.random())
@@ -152,7 +159,7 @@ def _draw(
         bases.drawn(rng, kinds, world),
         rng,
         look,
-        is_hash_planted="hash imbalance" in kinds,
+        is_hash_uneven=not _UNEVEN.isdisjoint(kinds),
     )
     plants = tuple(_PLANTERS[each](base, rng, look) for each in kinds)
     design, decoys = base.design, []
@@ -187,6 +194,7 @@ def _draw(
     made = Draw(
         seed=seed,
         design=whole,
+        clean=design,
         plants=plants,
         decoys=tuple(decoys),
         time_ns=time_ns,

@@ -127,7 +127,14 @@ def explained(found: Draw, folder: Path, *arguments: str) -> dict[str, Any]:
     """
     lab = own_lab("draw")
     how = enacted(found, lab)
-    clean = replace(how.design, links=(), packets=())
+    # The same fabric, of the same form.
+    clean = replace(
+        found.clean,
+        own_rates_bps={},
+        is_graph=how.design.is_graph,
+        links=(),
+        packets=(),
+    )
     for name in ("clean", "planted"):
         (folder / name).mkdir()
     clean_path = clean.write(folder / "clean")
@@ -219,7 +226,7 @@ def _stop(number: int, ended: threading.Event) -> None:
 
 
 def _load(number: int, ended: threading.Event) -> None:
-    """Put a process on one core with busy loops, and the others on other cores."""
+    """Hold a process to one core, and put busy loops there."""
     cores = sorted(os.sched_getaffinity(0))
     loops: list[subprocess.Popen[bytes]] = []
     try:
@@ -227,10 +234,8 @@ def _load(number: int, ended: threading.Event) -> None:
             shards = _shards()
             if len(shards) <= number or loops:
                 continue
-            for each, shard in enumerate(shards):
-                own = {cores[0]} if each == number else set(cores[1:] or cores)
-                with contextlib.suppress(ProcessLookupError):
-                    os.sched_setaffinity(shard.pid, own)
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(shards[number].pid, {cores[0]})
             for _ in range(LOOPS):
                 loops.append(subprocess.Popen([sys.executable, "-c", "while 1: pass"]))
                 os.sched_setaffinity(loops[-1].pid, {cores[0]})
