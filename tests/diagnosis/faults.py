@@ -261,23 +261,22 @@ def _hash_imbalance(base: Base, rng: random.Random, look: Look) -> Plant:
     """Return source ports that the hash sends over few of several links."""
     ideal_ns = look(bases.ideally_balanced(base.design)).mean_ns
     target = drawn_target(rng)
+    balanced: list[int] = base.design.transport["source_ports"]
     found: list[tuple[float, list[int], Measured]] = []
-    for _ in range(10):
-        ports = [rng.randrange(20_000, 60_000) for _ in range(rng.choice([1, 1, 2]))]
+    for ports in (balanced, *_few_ports(rng)):
         measured = look(base.design.with_transport(source_ports=ports))
         found.append((1 - ideal_ns / measured.mean_ns, ports, measured))
-        if abs(found[-1][0] - target) < 3 * NEAR:
+        if len(found) > 3 and abs(found[-1][0] - target) < 3 * NEAR:
             break
     saving, ports, measured = min(found, key=lambda each: abs(each[0] - target))
+    # Nobody knows the best hash: it is as even as the evenest of some, or more so.
+    _, evenest, best = min(found, key=lambda each: each[0])
     places = _unbalanced(measured)
-    if not LEAST <= saving <= MOST or not places:
+    if saving > MOST or 1 - best.mean_ns / measured.mean_ns < LEAST or not places:
         raise NoEffect("the hash spreads what is sent well enough")
 
     def change(design: Design) -> Design:
         return design.with_transport(source_ports=ports)
-
-    # Nobody knows the best hash: it is as even as the evenest of some, or more so.
-    evenest = min(found, key=lambda each: each[0])[1]
 
     def cure(design: Design) -> Design:
         return design.with_transport(source_ports=evenest)
@@ -291,6 +290,11 @@ def _hash_imbalance(base: Base, rng: random.Random, look: Look) -> Plant:
         change=change,
         cures=(bases.ideally_balanced, cure),
     )
+
+
+def _few_ports(rng: random.Random) -> list[list[int]]:
+    """Return lists of source ports so short that a hash hardly spreads them."""
+    return [rng.sample(range(20_000, 60_000), rng.choice([1, 1, 2])) for _ in range(10)]
 
 
 def _unbalanced(measured: Measured) -> tuple[str, ...]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.diagnosis import bases
 from tests.diagnosis.cases import judged
 from tests.diagnosis.draws import Draw, draw
 from tests.diagnosis.judge import judge
+from tests.diagnosis.namespaces import enacted
 from tests.diagnosis.plants import LEAST, MOST
 from tests.diagnosis.virtual import Simulations
 
-NAMED = (1002, 1006, 1007)
-"""Seeds whose plants are a slow rank, corruption and a pause."""
+NAMED = (1006, 1007)
+"""Seeds whose plants are corruption and a pause."""
 
 
 @pytest.mark.slow
@@ -68,6 +72,44 @@ def test_the_judge_holds_an_answer_to_the_plant(made: Draw) -> None:
     assert judge(made, _changed(right, saving=wide)).is_saving_right
     nothing = right | {"first": None, "causes": []}
     assert not judge(made, nothing).is_hit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_interfaces_of_links_are_those_of_the_product(
+    tmp_path: Path, is_graph: bool
+) -> None:
+    look = Simulations(tmp_path)
+    kinds = set()
+    for seed in range(6):
+        drawn = bases.drawn(random.Random(seed), (), bases.NAMESPACES)
+        design = replace(drawn, is_graph=is_graph, measured=1)
+        kinds.add(design.shape.kind)
+        for way, use in look(design).links.items():
+            name, _, direction = way.rpartition(" ")
+            assert ":".join(design.sender(name, direction)) == use.port
+    assert len(kinds) > 2
+
+
+def test_what_an_experiment_declares_is_not_done_to_its_lab_and_vice_versa(
+    made: Draw,
+) -> None:
+    name = made.design.shape.wires[0].name
+    fault = {"kind": "loss", "link": name, "direction": "up", "probability": 0.25}
+    storm = {"kind": "pause_storm", "link": name, "at": "1ms", "for": "1ms"}
+    slow = replace(made.design, links=(fault, storm), own_rates_bps={name: 1_000_000})
+    hidden = 0
+    for seed in range(8):
+        how = enacted(replace(made, seed=seed, design=slow), "lab")
+        assert storm in how.design.links
+        assert not how.design.own_rates_bps
+        node, port = slow.sender(name, "up")
+        assert ("-n", f"lab-{node}") == how.commands[0][1:3]
+        assert {"rate", "1000000bit", port} <= {*how.commands[0]}
+        losing = [each for each in how.commands if "netem" in each]
+        assert (fault in how.design.links) == (not losing)
+        hidden += len(losing)
+    assert 0 < hidden < 8
 
 
 def _saving(share: float) -> dict[str, float]:

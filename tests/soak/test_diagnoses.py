@@ -1,9 +1,12 @@
-"""Five hundred draws, or ``CHAKRAM_DRAWS``, and a fifth as many clean ones."""
+"""Five hundred draws, or ``CHAKRAM_DRAWS``, a fifth as many clean ones, and labs."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
+import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -11,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from chakram.fabric.state import STATE_ROOT_VARIABLE
+from tests.diagnosis.bases import NAMESPACES
 from tests.diagnosis.cases import Outcome, judged, table
+from tests.support import require, why_no_lab
 
 DRAWS = int(os.environ.get("CHAKRAM_DRAWS", "500"))
 SEED = int(os.environ.get("CHAKRAM_DRAWS_FROM", random.randrange(10**6, 10**9)))
@@ -19,6 +25,21 @@ SEED = int(os.environ.get("CHAKRAM_DRAWS_FROM", random.randrange(10**6, 10**9)))
 HIT = 0.95
 RIGHT = 0.95
 """Of the savings that are printed."""
+
+
+LAB_HIT = 0.85
+LAB_DRAWS, CLEAN_LAB_DRAWS = 60, 20
+LAB_SECONDS = 2 * 3600
+
+
+@pytest.fixture
+def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ask for labs; they are in a directory whose path is short, as sockets need."""
+    require("netns", why_no_lab())
+    root = Path(tempfile.mkdtemp(prefix="ck-"))
+    monkeypatch.setenv(STATE_ROOT_VARIABLE, str(root))
+    yield
+    shutil.rmtree(root)
 
 
 def _judged(seeds: range, folder: Path, *, clean: bool | None = None) -> list[Outcome]:
@@ -43,3 +64,23 @@ def test_what_draws_plant_is_named_first(tmp_path: Path) -> None:
 def test_clean_draws_are_not_accused(tmp_path: Path) -> None:
     outcomes = _judged(range(SEED, SEED + DRAWS // 5), tmp_path, clean=True)
     assert all(each.is_hit for each in outcomes), table(outcomes)
+
+
+@pytest.mark.usefixtures("labs")
+@pytest.mark.timeout(LAB_SECONDS)
+def test_what_is_planted_in_labs_is_named_first(tmp_path: Path) -> None:
+    outcomes = [
+        judged(seed, tmp_path / "draw", world=NAMESPACES)
+        for seed in range(SEED, SEED + LAB_DRAWS)
+    ]
+    misses = [each.line() for each in outcomes if not each.is_hit]
+    said = "\n".join([*misses, table(outcomes)])
+    assert len(misses) <= (1 - LAB_HIT) * LAB_DRAWS, said
+
+
+@pytest.mark.usefixtures("labs")
+@pytest.mark.timeout(LAB_SECONDS)
+def test_clean_labs_are_not_accused(tmp_path: Path) -> None:
+    for seed in range(SEED, SEED + CLEAN_LAB_DRAWS):
+        outcome = judged(seed, tmp_path / "draw", world=NAMESPACES, clean=True)
+        assert outcome.is_hit, outcome.line()
