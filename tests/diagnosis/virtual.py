@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import random
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,7 +108,7 @@ def _measured(design: Design, folder: Path) -> Measured:
         lambda faults: simulate_plan(
             plan,
             topology,
-            rng=random.Random(experiment.seed),
+            seed=experiment.seed,
             switching=switching,
             faults=faults,
         ),

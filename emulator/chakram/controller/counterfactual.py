@@ -7,7 +7,6 @@ that was virtual, too; the difference that a removed fault makes is what it cost
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from chakram.controller.job_loading import LoadedJob
     from chakram.fabric.topology import Topology
     from chakram.observe.manifest import RunManifest
+    from chakram.observe.run_results import RunResults
     from chakram.plan.plan import Plan, PortPlan
     from chakram.program.operations import RankProgram
     from chakram.switch.ecmp import EcmpHash
@@ -249,9 +249,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
             plan,
             wire,
             measured=measured,
-            rng=random.Random(
-                experiment.seed if variant.seed is None else variant.seed
-            ),
+            seed=variant.seed,
             switching=switching,
             faults=[*happening, *always],
         ),
@@ -334,3 +332,16 @@ def iteration_times(
 def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
     """Return the mean over all iterations of all jobs, in ns; 0 of none."""
     return round(sum(times_ns.values()) / len(times_ns)) if times_ns else 0
+
+
+def recorded_iterations(
+    results: RunResults, job: str | None
+) -> dict[tuple[str, int], int]:
+    """Return by job and measured iteration its first start to its last end, in ns."""
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in results.ranks(whole=True):
+        if row.measured and job in (None, row.job):
+            key = row.job, row.iteration
+            start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
+            spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
+    return {key: end_ns - start_ns for key, (start_ns, end_ns) in spans.items()}

@@ -19,10 +19,11 @@ from chakram.controller.counterfactual import (
     Assumption,
     Rerun,
     Variant,
+    recorded_iterations,
     rerun,
     variant_of,
 )
-from chakram.errors import ChakramError
+from chakram.errors import ChakramError, InputError
 from chakram.predict.routing import Router, ports_of
 from chakram.results.fitting import (
     Observed,
@@ -298,11 +299,13 @@ def _without_faults(results: RunResults) -> Variant:
     """Return a run on a network as it would have been without any fault."""
     manifest = results.manifest
     variant = variant_of(manifest, str(results.path))
-    plan = results.plan() or {}
+    plan = results.plan()
     return replace(
         variant.with_faults(links=(), packets=(), drop=0.0),
         ports=tuple(results.ports()),
-        shards={each["agent"]: each["shards"] for each in plan.get("agents", ())},
+        shards={
+            each.agent: each.shards for each in (() if plan is None else plan.agents)
+        },
         psn_seed=manifest.psn_seed,
     )
 
@@ -323,15 +326,13 @@ def _measured(results: RunResults, job: str | None) -> tuple[Observed, Observed]
             (Pair(name, src, dst), acked_ns - posted_ns, packets, again)
         )
     times_ns: dict[int, list[int]] = {}
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for row in results.ranks():
-        if row.measured and job in (None, row.job):
-            key = row.job, row.iteration
-            start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
-            spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
-    for (_, iteration), (start_ns, end_ns) in spans.items():
-        times_ns.setdefault(iteration, []).append(end_ns - start_ns)
+    for (_, iteration), time_ns in recorded_iterations(results, job).items():
+        times_ns.setdefault(iteration, []).append(time_ns)
     numbers = sorted(times_ns)
+    if not numbers:
+        raise InputError(
+            str(results.path), "has no measured iteration that all ranks have ended"
+        )
 
     def half(chosen: Sequence[int]) -> Observed:
         jobs = max(len(times_ns[each]) for each in chosen)

@@ -11,6 +11,7 @@ from chakram.controller.counterfactual import (
     Rerun,
     Variant,
     mean_time,
+    recorded_iterations,
     rerun,
     variant_of,
 )
@@ -82,7 +83,9 @@ def _verdict(results: RunResults, why: Why, job: str | None, say: Say) -> Verdic
     watch = _Watch()
     run = rerun(base)
     cost_s = watch.elapsed_s()
-    if run.iterations_ns(job) != recorded_iterations(results, job):
+    recorded_ns = recorded_iterations(results, job)
+    again_ns = run.iterations_ns(job)
+    if any(again_ns.get(key) != time_ns for key, time_ns in recorded_ns.items()):
         raise InputError(
             where,
             "takes another time when it is simulated again: it was made by another "
@@ -211,19 +214,6 @@ def _generator(why: Why, unexplained: float) -> Finding | None:
             if each.share > most.share / 2
         ),
     )
-
-
-def recorded_iterations(
-    results: RunResults, job: str | None
-) -> dict[tuple[str, int], int]:
-    """Return by job and measured iteration its first start to its last end, in ns."""
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for row in results.ranks():
-        if row.measured and job in (None, row.job):
-            key = row.job, row.iteration
-            start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
-            spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
-    return {key: end_ns - start_ns for key, (start_ns, end_ns) in spans.items()}
 
 
 def has_random_numbers(variant: Variant) -> bool:

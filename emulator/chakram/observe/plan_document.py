@@ -20,9 +20,10 @@ _Amount = Annotated[int, Field(ge=0, lt=1 << 56)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAgent:
-    """An agent of the run."""
+    """An agent of the run, with how many data-plane processes it had."""
 
     agent: str
+    shards: _Number = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,11 +271,11 @@ class RunResults:
 
     def rank_numbers(self) -> dict[tuple[str, int], int]:
         """Return by job and rank its number in the plan; none without a plan."""
-        with self._explained_plan() as plan:
-            return {
-                (rank["job"], rank["rank"]): rank["number"]
-                for rank in (() if plan is None else plan["ranks"])
-            }
+        plan = self.plan()
+        return {
+            (rank.job, rank.rank): rank.number
+            for rank in (() if plan is None else plan.ranks)
+        }
 
     def queue_pair_metrics(self) -> pa.Table:
         """Return one row per queue pair, by names of the Open Traffic Generator."""
