@@ -276,7 +276,11 @@ class _Walk:
         operation: Operation | None = last
         self._at_ns = last.end_ns
         rank, rest = last.rank, Part.UNKNOWN
-        while operation is not None:
+        # Damaged records may release one another in a circle: what lies before is
+        # unknown.
+        seen: set[Operation | Message] = set()
+        while operation is not None and operation not in seen:
+            seen.add(operation)
             rank = operation.rank
             yield from self._until(operation.end_ns, Part.UNKNOWN, rank, operation)
             if operation.kind == "compute":
@@ -292,7 +296,8 @@ class _Walk:
             else:
                 late = Part.HOST if records.is_virtual else Part.GENERATOR
                 message = self._end(operation)
-                while message is not None:
+                while message is not None and message not in seen:
+                    seen.add(message)
                     ahead = records.ahead_of(message)
                     yield from self._cross(message, operation, ahead)
                     if ahead is None and message.cause == "grant":

@@ -9,7 +9,8 @@ What is not known (null) makes what depends on it unknown, except for ``known(x)
 where the rest decides (``false and x``).  A list without members makes unknown what
 depends on it, except for its ``len``: a condition that ends with ``or nothing`` holds
 instead.  Cost is bounded by the text: at most 1,000
-characters and 200 parts, no powers, no text or list can be made longer.
+characters and 200 parts, no powers, no rounding beyond 30 digits, no text or list can
+be made longer.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from chakram.units import SIZE_UNITS, TIME_UNITS
 
 _MOST_CHARACTERS = 1000
 _MOST_PARTS = 200
+_MOST_DIGITS = 30
 _EXAMPLE = "e.g. time_ns <= 1.05 * baseline.time_ns"
 
 _UNITS: dict[str, Fraction | int] = {"%": Fraction(1, 100), **TIME_UNITS, **SIZE_UNITS}
@@ -55,14 +57,29 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    """Return *value* rounded; to a multiple of ten where *digits* are negative."""
+    if digits is not None and abs(digits) > _MOST_DIGITS:
+        # Python computes a power of ten of that many digits.
+        raise ValueError(f"round takes from -{_MOST_DIGITS} to {_MOST_DIGITS} digits")
+    return round(value, digits)
+
+
+def _percentile(samples: Any, percent: Any) -> Any:
+    """Return a percentile; text such as '1e-999999999' would become an exact number."""
+    return percentile(samples, _number(percent))
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "len": len,
     "max": max,
     "mean": fmean,
     "min": min,
-    "percentile": percentile,
-    "round": round,
+    "percentile": _percentile,
+    "round": _rounded,
     "sum": sum,
 }
 _OF_TRUTHS = ("all", "any")
@@ -94,7 +111,13 @@ class Expression:
             )
         try:
             self._tree = ast.parse(_without_units(written), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except (
+            SyntaxError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+            MemoryError,
+        ) as error:
             raise ConfigError(
                 where, f"{text!r} is no condition: {_why(error)}", _EXAMPLE
             ) from None

@@ -179,6 +179,40 @@ def test_a_path_goes_over_streams_and_dependencies_to_the_first_start() -> None:
     ]
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("operations", "messages"),
+    [
+        ([compute(0, 0, (0, 50, 100), held_by=0)], []),
+        ([compute(0, 0, (0, 0, 100), cause_number=0)], []),
+        (
+            [
+                compute(0, 0, (0, 0, 100), cause_number=1),
+                compute(0, 1, (0, 0, 90), held_by=0),
+            ],
+            [],
+        ),
+        (
+            [
+                share(
+                    0, 0, (0, 0, 165), end_cause="received", end_rank=1, end_number=0
+                ),
+                share(1, 0, (0, 0, 165)),
+            ],
+            [
+                message(1, 0, cause="message", cause_rank=0, cause_number=0),
+                message(0, 1, cause="message", cause_rank=1, cause_number=0),
+            ],
+        ),
+    ],
+    ids=["held by itself", "caused by itself", "circle", "circle of messages"],
+)
+def test_a_circle_of_damaged_records_ends_the_path(
+    operations: list[Operation], messages: list[Message]
+) -> None:
+    walked(Known(operations, messages, {0: 0, 1: 0}))
+
+
 def test_a_path_crosses_messages_and_names_every_part_of_them() -> None:
     first = compute(1, 0, (0, 0, 100))
     sender = share(1, 1, (100, 100, 180), cause_number=0)

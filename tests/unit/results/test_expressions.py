@@ -47,6 +47,8 @@ def value(text: str) -> Any:
         ("len(results) == 2 and mean(results.cv) > 0.1", True),
         ("percentile([3, 1, 2], 50) == 2", True),
         ("0 < cv < 1", True),
+        ("round(cv, 1)", 0.0),
+        ("round(time_ns, -6) == 2000000 and round(cv) == 0", True),
         ("1 if cv > 1 else -2", -2),
         ("64KiB == 65536 and 64K == 65536 and 1MB == 1000000", True),
         # What is not known decides nothing, and what is decided needs no more.
@@ -113,6 +115,7 @@ def test_what_was_looked_at_is_told() -> None:
         ("b'x' == name", "has a part that no condition has (Constant)"),
         ("cv" + " + cv" * 400, "is longer than 1000 characters"),
         ("cv" + "+cv" * 150, "has more than 200 parts"),
+        ("9" * 400 + ".0000000001ns > 1", "is no condition"),
     ],
 )
 def test_what_is_no_condition_is_refused(text: str, found: str) -> None:
@@ -135,8 +138,14 @@ def test_what_is_no_condition_is_refused(text: str, found: str) -> None:
         ("cv < 'a'", "cannot be computed"),
         ("cv / 0 > 1", "cannot be computed"),
         ("results[7].cv > 1", "cannot be computed"),
+        ("round(5, -1000000000) == 0", "round takes from -30 to 30 digits"),
+        ("round(time_ns, -31) == 0", "round takes from -30 to 30 digits"),
+        ("round(0.5, 31) == 0", "round takes from -30 to 30 digits"),
+        ("round(5, '1') == 0", "cannot be computed"),
+        ("percentile([1], '1e-999999999') == 0", "is not a number"),
     ],
 )
+@pytest.mark.timeout(10)
 def test_what_cannot_be_computed_is_told(text: str, found: str) -> None:
     with pytest.raises(ConfigError) as caught:
         value(text)
