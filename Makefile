@@ -99,7 +99,7 @@ dashboards: $(TOOLS) ## Find mistakes in dashboards and rules; LIVE=URL asks a P
 	$(BIN)/python -m dashboards.lint $(if $(LIVE),--live $(LIVE))
 
 .PHONY: bench
-bench: build ## Measure the speed of the hot paths
+bench: $(TOOLS) build ## Measure the speed of the hot paths
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
 .PHONY: soak

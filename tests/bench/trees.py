@@ -87,8 +87,10 @@ def build_tree(commit: str, repository: Path = REPO_ROOT) -> Tree:
     # Its environment is separate: variables of this make must not reach its own.
     without = ("MAKEFLAGS", "MAKEOVERRIDES", "PYTHONPATH")
     environment = {k: v for k, v in os.environ.items() if k not in without}
-    build = ["make", "-C", str(root), "build", "VENV=.venv", f"PYTHON={sys.executable}"]
-    _output(build, environment)
+    # Measuring programs import what tests share, which needs the tools of development.
+    targets = [".venv/.chakram-tools", "build"]
+    variables = ["VENV=.venv", f"PYTHON={sys.executable}"]
+    _output(["make", "-C", str(root), *targets, *variables], environment)
     return Tree(name=f"commit {found}", root=root, python=root / ".venv/bin/python")
 
 
@@ -109,11 +111,13 @@ def compare_trees(
     An earlier tree that cannot measure them is not compared.
     """
     others: list[Sequence[float]] = []
+    why = ""
     try:
         ours, others = turns(lambda: measure(OURS), lambda: measure(earlier), rounds)
     except subprocess.CalledProcessError as error:
         if error.cmd[0] != earlier.python:
             raise
+        why = (error.stderr or str(error)).strip().splitlines()[-1]
         ours = [measure(OURS) for _ in range(rounds)]
     return [
         compare(
@@ -123,7 +127,7 @@ def compare_trees(
             earlier.name,
             [each[at] for each in others],
             is_time=figure.is_time,
-            without=f"{earlier.name} cannot measure this: not compared",
+            without=f"not compared: {earlier.name} cannot measure this: {why}",
         )
         for at, figure in enumerate(figures)
     ]
