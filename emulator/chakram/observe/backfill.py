@@ -26,7 +26,7 @@ from chakram.errors import InputError, RunDirectoryError
 from chakram.observe.catalogue import COUNTER, HISTOGRAM, METRICS, Metric
 from chakram.observe.exporter import BOUNDS
 from chakram.observe.live_rows import LiveRows
-from chakram.observe.manifest import FAILED, KILLED, RUNNING
+from chakram.observe.manifest import RUNNING
 from chakram.observe.metrics_state import Snapshot, metrics_of
 from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
@@ -253,7 +253,7 @@ class _Replay:
         with suppress(InputError):  # it has no measured iteration
             state.set_why(why_of(results))
         status = results.manifest.status
-        state.set_state(FAILED if status == KILLED else status)
+        state.set_state(status)
         state.set_end_time((self.epoch_ns + self.end_ns) * 1e-9)
         return _values(state.snapshot()) | self._last()
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import TypeAdapter
 
 from chakram.bounded import parse_json
-from chakram.config.suite import Cell, Plan
+from chakram.config.suite import Cell, Plan, Suite
 from chakram.errors import ResultsError, RunDirectoryError
 from chakram.observe.document import check_run_document
 
@@ -71,7 +71,6 @@ class Sweep:
 
 _CELLS = TypeAdapter(tuple[Cell, ...])
 _RUNS = TypeAdapter(tuple[CellRun, ...])
-_SUITES = TypeAdapter(dict[str, Any])
 _COUNTS = (
     "packets",
     "retransmitted_packets",
@@ -140,9 +139,12 @@ def read_sweep(folder: Path) -> Sweep:
         ):
             if not 0 <= number < len(cells):
                 raise ValueError(f"there is no cell {number}")
-        return Sweep(
-            suite=_SUITES.validate_python(document["suite"]), cells=cells, runs=runs
-        )
+        suite = Suite.model_validate(document["suite"])
+        for cell in cells:
+            if lacking := {*suite.matrix} - {*cell.values}:
+                raise ValueError(f"cell {cell.number} has no {min(lacking)}")
+        filled = suite.model_dump(mode="json", by_alias=True)
+        return Sweep(suite=filled, cells=cells, runs=runs)
     except OSError as error:
         raise RunDirectoryError(
             str(path), f"cannot be read: {error.strerror}"
@@ -203,7 +205,9 @@ def _is_whole(document: Mapping[str, Any], source: str) -> bool:
 def reason_of(folder: Path, run: CellRun) -> str:
     """Return why a cell has no result."""
     outcome = _read(folder, run)
-    return "not run" if outcome is None else str(outcome.get("reason"))
+    if outcome is None:
+        return "not run"
+    return str(outcome.get("reason") or "its file is damaged; sweep again")
 
 
 def outcome_of_other(

@@ -16,11 +16,11 @@ import pytest
 
 import chakram
 from chakram.cli import main
-from chakram.errors import ResultsError
+from chakram.errors import ResultsError, RunDirectoryError
 from chakram.observe.exports import flow_times, links_csv, pairs_csv
 from chakram.observe.manifest import PARTIAL
 from chakram.observe.queue_exports import pause_events, queue_lengths
-from chakram.observe.run_results import RunResults
+from chakram.observe.run_results import RunResults, open_run
 from chakram.observe.sides import read_side
 from chakram.results.comparison import compare
 from chakram.results.readers.nccl_tests import TESTS, read_nccl_json
@@ -267,3 +267,12 @@ def test_a_pause_that_an_incomplete_run_has_not_seen_end_does_not_end(
 
     assert [each.pauses for each in pause_events(results)].count(False) > 0
     assert all(each.pauses for each in pause_events(incomplete))
+
+
+def test_samples_of_a_port_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    results = incast(tmp_path)
+    path = results.path / "links.parquet"
+    links = pq.ParquetFile(path).read()
+    pq.write_table(links.filter(pc.field("port") != "s0:h0"), path)
+    with pytest.raises(RunDirectoryError, match="names port 's0:h0'"):
+        queue_lengths(open_run(results.path))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from bokeh.models import Line, Rect, Scatter, Segment
 
+from chakram.errors import RunDirectoryError
 from chakram.observe.report import suite_figures, suite_page
 from chakram.observe.report.blocks import Link
 from chakram.observe.report.suite_data import SuiteData
-from chakram.observe.sweep_folder import keep_outcome, read_sweep
+from chakram.observe.sweep_folder import (
+    keep_outcome,
+    kept_outcome,
+    read_sweep,
+    reason_of,
+)
 from tests.unit.observe.drawn import (
     data_of,
     facts_in,
@@ -18,7 +25,13 @@ from tests.unit.observe.drawn import (
     plots_in,
     tables_in,
 )
-from tests.unit.observe.made_sweeps import CELLS, RUN_NAME, document_of, made_sweep
+from tests.unit.observe.made_sweeps import (
+    CELLS,
+    RUN_NAME,
+    SUITE,
+    document_of,
+    made_sweep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -515,3 +528,37 @@ def test_of_many_changes_the_largest_are_drawn_in_the_order_of_cells(
     plot = plots_in(suite_figures.spread(suite))["spread"]
     assert len(plot.figure.y_range.factors) == 2
     assert plot.caption == "The 2 cells with the widest spread."
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cells", [{"number": 0}]),
+        ("cells", []),
+        ("runs", [[1, 2]]),
+        ("suite", 3),
+        ("suite", {**SUITE, "matrix": {**SUITE["matrix"], "gone": [1]}}),
+        ("suite", {**SUITE, "cases": [3]}),
+        ("runs", [{"number": 99}]),
+    ],
+)
+def test_a_damaged_sweep_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    folder = made_sweep(tmp_path)
+    path = folder / "suite.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, key: value}))
+    with pytest.raises(RunDirectoryError, match=r"suite\.json: is damaged"):
+        read_sweep(folder)
+
+
+@pytest.mark.parametrize("gone", ["packets", "generator_bound", "results", "run"])
+def test_a_damaged_result_is_none(tmp_path: Path, gone: str) -> None:
+    folder = made_sweep(tmp_path)
+    run, *_ = read_sweep(folder).runs
+    assert kept_outcome(folder, run) is not None
+    path = next((folder / "cells").glob("0000-0.json"))
+    outcome = json.loads(path.read_text())
+    del outcome["document"][gone]
+    path.write_text(json.dumps(outcome))
+    assert kept_outcome(folder, run) is None
+    assert reason_of(folder, run) == "its file is damaged; sweep again"
