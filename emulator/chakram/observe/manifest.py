@@ -39,14 +39,14 @@ _TimeNs = Annotated[int, Field(ge=-_TIME_NS, le=_TIME_NS)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 56)]
 
 
-def _members(**kinds: Any) -> AfterValidator:
-    """Return a check of the members of a mapping, as far as they are there."""
+def _members(*needed: str, **kinds: Any) -> AfterValidator:
+    """Return a check of the members of a mapping; those not needed may be missing."""
     readers = {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
     def check(value: Mapping[str, Any]) -> Mapping[str, Any]:
         for name, reader in readers.items():
-            if name in value:
-                reader.validate_python(value[name], strict=True)
+            if name in value or name in needed:
+                reader.validate_python(value.get(name, ...), strict=True)
         return value
 
     return AfterValidator(check)
@@ -59,14 +59,17 @@ _Job = Annotated[
 _Trace = Annotated[
     Mapping[str, Any], _members(trace=str, producer=str, nodes=_Count, sha256=str)
 ]
-_Fault = Annotated[
+_PacketFault = Annotated[
+    Mapping[str, Any], _members(fault=str, kind=str, packets=_Count)
+]
+_LinkFault = Annotated[
     Mapping[str, Any],
     _members(
+        *("fault", "kind", "link", "ports", "at_ns"),
         fault=str,
         kind=str,
         link=str,
         ports=list[str],
-        packets=_Count,
         at_ns=_TimeNs | None,
         until_ns=_TimeNs | None,
     ),
@@ -198,8 +201,8 @@ class RunManifest:
     injected: Mapping[str, _Count] = field(default_factory=dict)
     invalid: Mapping[str, _Count] = field(default_factory=dict)
     verification: _Verification = field(default_factory=dict)
-    packet_faults: tuple[_Fault, ...] = ()
-    link_faults: tuple[_Fault, ...] = ()
+    packet_faults: tuple[_PacketFault, ...] = ()
+    link_faults: tuple[_LinkFault, ...] = ()
     rows: Mapping[str, _Count] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     preflight: _Preflight = field(default_factory=dict)

@@ -28,8 +28,8 @@ from chakram.observe.rocev2 import (
     traffic_of,
 )
 from chakram.observe.run_lock import read_manifest_of_now
-from chakram.observe.table_checks import check_ranks, check_table
-from chakram.observe.tables import LINKS, RANKS, SCHEMAS
+from chakram.observe.table_checks import check_ranks, check_table, may_be_null
+from chakram.observe.tables import LINKS, OF_EVERY_TABLE, RANKS, SCHEMAS
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.results.banners import incomplete
 from chakram.results.message_summary import (
@@ -95,8 +95,24 @@ class RunResults:
                 problems[0],
                 "take another copy of the run; `chakram validate` lists all problems",
             )
+        if wanted is None:
+            table = self._whole(table, name)
         if where is None:
             self._checked.update((name, each) for each in names)
+        return table
+
+    def _whole(self, table: pa.Table, name: str) -> pa.Table:
+        """Return a table with all columns; those that may be null came later."""
+        written = (table.schema.metadata or {}).get(b"chakram.schema_version")
+        for field in SCHEMAS[name]:
+            if field.name in table.column_names or written == b"1":
+                continue
+            if field.name in OF_EVERY_TABLE.names:
+                continue
+            if not may_be_null(name, field.name):
+                raise self._unreadable(name, f"column {field.name} is missing")
+            nulls = pa.nulls(table.num_rows, field.type)
+            table = table.append_column(field.name, nulls)
         return table
 
     def unchecked_table(

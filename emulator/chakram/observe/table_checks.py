@@ -140,8 +140,13 @@ def _values(column: pa.ChunkedArray, table: str, name: str) -> Iterator[str]:
         and pc.all(pc.is_finite(column)).as_py() is False
     ):
         yield f"column {name} has a number that is not finite"
-    if nulls and is_own and name not in _MAY_BE_NULL.get(table, ()):
+    if nulls and is_own and not may_be_null(table, name):
         yield f"column {name} has {nulls} rows without a value"
+
+
+def may_be_null(table: str, column: str) -> bool:
+    """Return whether a run may write nulls in a column of a table."""
+    return column in _MAY_BE_NULL.get(table, ())
 
 
 def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:

@@ -97,6 +97,7 @@ def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None
         (_with(jobs=[3]), "'jobs' is not what a run writes there"),
         (_with(traces={"a": 3}), "'traces' is not what a run writes there"),
         (_with(link_faults=[{"at_ns": "3"}]), "'link_faults' is not what a run"),
+        (_with(link_faults=[{}]), "'link_faults' is not what a run writes there"),
         (_with(packet_faults=[{"packets": -1}]), "'packet_faults' is not what a"),
         (_with(verification={"every": None}), "'verification' is not what a run"),
         (_with(preflight={"findings": 3}), "'preflight' is not what a run writes"),

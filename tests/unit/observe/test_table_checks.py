@@ -164,3 +164,11 @@ def test_a_damaged_plan_is_refused(run: Path, change: Any, found: str) -> None:
     with pytest.raises(RunDirectoryError, match=r"plan\.json: is damaged") as caught:
         open_run(run).table("ranks")
     assert found in caught.value.found
+
+
+def test_columns_that_came_later_are_null_and_others_are_needed(run: Path) -> None:
+    damage(run, "links", lambda table: table.drop_columns(["paused_ns"]))
+    assert open_run(run).table("links")["paused_ns"].null_count == len(ODD_LINKS)
+    damage(run, "links", lambda table: table.drop_columns(["bytes_after"]))
+    with pytest.raises(RunDirectoryError, match="column bytes_after is missing"):
+        open_run(run).table("links")
