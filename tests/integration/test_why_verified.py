@@ -137,3 +137,21 @@ def test_the_difference_of_two_runs_is_a_fault_of_one(
     assert abs(document["unexplained_ns"]) < 1e-3 * document["b_ns"]
     assert main(["why", *reversed(runs)]) == 0
     assert "slow link at h3-s0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("rate", "code"), [("100Mbit", 0), ("40Mbit", 6)])
+def test_a_gate_asks_for_no_confirmed_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, code: int
+) -> None:
+    path = experiment(tmp_path, own_rate=rate)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("version: 1\nrules: [{check: no confirmed fault}]\n")
+    assert main(["simulate", str(path), "--runs", str(tmp_path / "runs")]) == 0
+    capsys.readouterr()
+    assert main(["gate", str(tmp_path / "runs"), str(rules)]) == code
+    assert ("slow link at h3-s0" in capsys.readouterr().out) is (code == 6)
+    document = tmp_path / "run.json"
+    assert main(["show", str(tmp_path / "runs"), "--json"]) == 0
+    document.write_text(capsys.readouterr().out)
+    assert main(["gate", str(document), str(rules)]) == 6
+    assert "UNKNOWN no confirmed fault" in capsys.readouterr().out

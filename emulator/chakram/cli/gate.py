@@ -12,7 +12,7 @@ from chakram.cli.options import Json, print_json
 from chakram.errors import EnvironmentProblem, GateFailed
 
 if TYPE_CHECKING:
-    from chakram.observe.gate import Verdict
+    from chakram.observe.gate import Faults, Verdict
 
 
 def gate(
@@ -43,7 +43,7 @@ def gate(
     """
     from chakram.observe import gate as gates
 
-    judgement = gates.judge(gates.read_rules(rules), run, baseline)
+    judgement = gates.judge(gates.read_rules(rules), run, baseline, faults=_faults)
     verdicts = judgement.verdicts
     name = f"chakram gate {rules.name}"
     if junit is not None:
@@ -69,6 +69,22 @@ def gate(
         print(f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} hold")
     if failed:
         raise typer.Exit(GateFailed.exit_code)
+
+
+def _faults(run: Path) -> Faults:
+    """Return the confirmed faults of a run; see ``chakram why``."""
+    from chakram.controller.verification import verify
+    from chakram.observe.run_results import open_run
+    from chakram.observe.why import why_of
+
+    results = open_run(run)
+    verified = verify(results, why_of(results))
+    if verified.verdict is None:
+        return None, verified.reason
+    return [
+        f"{each.suspect.cause} at {each.suspect.place}"
+        for each in verified.verdict.faults
+    ], None
 
 
 def _line(verdict: Verdict) -> str:

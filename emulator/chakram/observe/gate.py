@@ -10,7 +10,7 @@ time is longer than the baseline's where that is significant
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,9 @@ from chakram.units import about_size
 _MOST_BYTES = 1 << 26
 _SHOWN = 6
 
+NO_FAULT = "no confirmed fault"
+"""A condition of its own: ``chakram why`` confirms no fault in the run."""
+
 _SAME = {
     "results": ("job", "collective", "algorithm", "nranks", "size", "root"),
     "iterations": ("job",),
@@ -42,6 +45,10 @@ _SAME = {
     "links": ("link", "direction"),
 }
 """By list, what tells which member of the baseline's list is meant."""
+
+
+Faults = tuple[Sequence[str] | None, str | None]
+"""Confirmed faults in words, None if they could not be tested, and why not."""
 
 
 class Rule(Model):
@@ -132,13 +139,20 @@ def read_results(path: Path) -> dict[str, Any]:
     return document
 
 
-def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
+def judge(
+    rules: Rules,
+    path: Path,
+    baseline: Path | None,
+    *,
+    faults: Callable[[Path], Faults] | None = None,
+) -> Judgement:
     """Return what comes of every rule, and how the run differs from its baseline.
 
     Args:
         rules: The rules.
         path: The run, or its JSON.
         baseline: Likewise of what it is compared with; None: that of the rules.
+        faults: Tests a run directory for faults, for rules that ask for that.
 
     Raises:
         ChakramError: If a file is wrong, or a rule asks for what is not there.
@@ -154,6 +168,9 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
     verdicts: list[Verdict] = []
     for place, rule in enumerate(rules.rules):
         where = f"rules[{place}]"
+        if rule.check.strip() == NO_FAULT:
+            verdicts.append(_without_fault(rule, where, path, faults))
+            continue
         check = Expression(rule.check, where=f"{where}.check")
         which = rule.where and Expression(rule.where, where=f"{where}.where")
         found = 0
@@ -195,6 +212,30 @@ def judge(rules: Rules, path: Path, baseline: Path | None) -> Judgement:
             *(note for note in comparison.b.notes if note not in told),
         )
     return Judgement(verdicts=tuple(verdicts), comparison=told)
+
+
+def _without_fault(
+    rule: Rule,
+    where: str,
+    path: Path,
+    faults: Callable[[Path], Faults] | None,
+) -> Verdict:
+    if rule.each is not None or rule.where is not None:
+        raise ConfigError(
+            where, f"{NO_FAULT!r} is about the run", "remove each and where"
+        )
+    found, reason = None, "its causes were not tested"
+    if not path.is_dir():
+        reason = "causes are tested in run directories, not in their JSON"
+    elif faults is not None:
+        found, untested = faults(path)
+        reason = untested or reason
+    return Verdict(
+        rule=rule.name or rule.check,
+        subject="",
+        holds=None if found is None else not found,
+        values=reason if found is None else ", ".join(found),
+    )
 
 
 def _incomplete(which: str, document: Mapping[str, Any]) -> tuple[str, ...]:
