@@ -11,14 +11,17 @@ import errno
 import select
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.plan.probes import (
     PROBE_ARRIVED,
+    PROBE_DROPPED,
+    PROBE_OFFERED,
     PROBE_REFUSED,
     PROBE_SENT,
+    PROBE_SPAN,
     PROBE_TOO_BIG,
     PROBE_UNREACHABLE,
     ProbePlan,
@@ -41,6 +44,8 @@ _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000
 _POLL_NS = 2_000_000
 _ETHERNET_BYTES = 14
+_TRAIN_LIMIT_NS = 100_000_000
+"""A sender that has had no room for so long gives its train up."""
 
 
 class _Lane:
@@ -73,7 +78,7 @@ class _Lane:
         for target in probes.targets:
             if target.source != self.number:
                 continue
-            for _ in range(probes.copies):
+            for _ in range(1 if probes.is_train else probes.copies):
                 for path in range(len(probes.source_ports)):
                     for packet in range(len(probes.packets)):
                         yield target, packet, path
@@ -81,10 +86,10 @@ class _Lane:
     def _time_of(self, target: ProbeTarget) -> int:
         return self._start_ns + target.offset_ns
 
-    def send(self, now_ns: int) -> tuple[ProbeName, int] | None:
-        """Send what is due; return which one it was and why it was refused, if so."""
+    def send(self, now_ns: int) -> list[tuple[int, ProbeName, int, int]]:
+        """Send what is due; return (event, which probe, how often, value) of it."""
         if self._next is None:
-            return None
+            return []
         target, packet, path = self._next
         probes = self._probes
         kind = probes.packets[packet]
@@ -98,21 +103,55 @@ class _Lane:
             local=(self._port.address, source_port),
             remote=remote,
         )
-        refused = self.sockets.send(datagram, source_port, remote, kind.tos)
-        if refused is None:
-            self.due_ns = now_ns + probes.gap_ns
-            return None
-        gap_ns = probes.gap_ns
+        wire_ns = 0
         if self._port.rate_bps is not None:
             wire_bits = 8 * (kind.size_bytes + _ETHERNET_BYTES)
-            gap_ns = max(gap_ns, -(-wire_bits * 10**9 // self._port.rate_bps))
+            wire_ns = -(-wire_bits * 10**9 // self._port.rate_bps)
+
+        def leave() -> int | None:
+            return self.sockets.send(datagram, source_port, remote, kind.tos)
+
+        if probes.is_train:
+            sent, late_ns = _train(leave, probes.copies, wire_ns)
+            happened = [(PROBE_SENT, name, sent, 0), (PROBE_OFFERED, name, 1, late_ns)]
+            now_ns, gap_ns = time.monotonic_ns(), probes.gap_ns
+        else:
+            refused = leave()
+            if refused is None:
+                self.due_ns = now_ns + probes.gap_ns
+                return []
+            event = PROBE_REFUSED if refused else PROBE_SENT
+            happened, gap_ns = [(event, name, 1, refused)], max(probes.gap_ns, wire_ns)
         self._next = next(self._todo, None)
         self.due_ns = (
             None
             if self._next is None
             else max(now_ns + gap_ns, self._time_of(self._next[0]))
         )
-        return name, refused
+        return happened
+
+
+def _train(
+    leave: Callable[[], int | None], packets: int, wire_ns: int
+) -> tuple[int, int]:
+    """Send packets back to back; return how many left, and how late at the most.
+
+    One is late that leaves after a link of *wire_ns* for each had sent all before it.
+    """
+    began_ns = time.monotonic_ns()
+    late_ns = sent = 0
+    while sent < packets:
+        refused = leave()
+        now_ns = time.monotonic_ns()
+        if refused is None:
+            if now_ns - began_ns > _TRAIN_LIMIT_NS:
+                break
+            continue
+        if refused:
+            break
+        late_ns = max(late_ns, now_ns - began_ns - sent * wire_ns)
+        sent += 1
+    return sent, late_ns
 
 
 class Prober:
@@ -135,6 +174,9 @@ class Prober:
         self._ports = ports
         self._token = token_of(plan.run_id)
         self._counts: Counter[tuple[int, ...]] = Counter()
+        # Of trains: packets arrived, and when the later half began and ended.
+        self._trains: dict[ProbeName, tuple[int, int, int]] = {}
+        self._drops = dict.fromkeys(ports, 0)
         # (when, number of the port): who sends next.
         self._due: list[tuple[int, int]] = []
         self._lanes: dict[int, _Lane] = {}
@@ -172,12 +214,9 @@ class Prober:
         while self._due and self._due[0][0] <= now_ns:
             due_ns, number = heappop(self._due)
             lane = self._lanes[number]
-            sent = lane.send(now_ns)
             self._late_ns = max(self._late_ns, now_ns - due_ns)
-            if sent is not None:
-                name, refused = sent
-                event = PROBE_REFUSED if refused else PROBE_SENT
-                self._count(event, name, refused, 0)
+            for event, name, count, value in lane.send(now_ns):
+                self._count(event, name, value, 0, count)
             self._schedule(lane)
 
     def wait(self, limit_ns: int) -> None:
@@ -189,6 +228,13 @@ class Prober:
             self._receive(sleep_ns)  # poll counts in milliseconds
         elif sleep_ns > 0:
             time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
+
+    def receive_all(self) -> None:
+        """Count all that has come, however late this process is."""
+        before = -1
+        while self.packets != before:
+            before = self.packets
+            self._receive(0)
 
     def finished(self, now_ns: int) -> bool:
         """Tell whether all is sent and has had the time to arrive."""
@@ -209,6 +255,17 @@ class Prober:
                 (event, source, destination, packet, path, count, value, address)
             )
         self._counts.clear()
+        for name, (arrived, first_ns, last_ns) in self._trains.items():
+            late = arrived - self._probes.copies // 2 - 1
+            if late > 0:
+                rows.probes.extend(
+                    (PROBE_SPAN, *name, late, max(0, last_ns - first_ns), 0)
+                )
+        for number, port in self._ports.items():
+            dropped = port.socket_drops - self._drops[number]
+            if dropped:
+                self._drops[number] += dropped
+                rows.probes.extend((PROBE_DROPPED, number, number, 0, 0, dropped, 0, 0))
         return rows
 
     def close(self) -> None:
@@ -225,10 +282,12 @@ class Prober:
         for descriptor, _ in self._epoll.poll(max(0, timeout_ns // 1_000_000) / 1000):
             port = self._receivers.get(descriptor)
             if port is not None:
-                for datagram, tos in port.arrivals(_RECEIVES_PER_TURN):
+                for datagram, tos, stamp_ns in port.arrivals(_RECEIVES_PER_TURN):
                     name = name_of(datagram, token=self._token)
                     if name is not None:
                         self._count(PROBE_ARRIVED, name, tos, 0)
+                        if self._probes.is_train:
+                            self._note_arrival(name, stamp_ns)
             elif descriptor in self._senders:
                 self._listen(*self._senders[descriptor])
 
@@ -242,6 +301,19 @@ class Prober:
             else:
                 self._count(PROBE_UNREACHABLE, name, answer.number, answer.address)
 
-    def _count(self, event: int, name: ProbeName, value: int, address: int) -> None:
-        self._counts[(event, *name, value, address)] += 1
-        self.packets += 1
+    def _note_arrival(self, name: ProbeName, stamp_ns: int) -> None:
+        """Note when a packet of a train came, by the kernel's clock.
+
+        What a shaper lets pass at once, as it has saved it up, is in the earlier half.
+        """
+        arrived, first_ns, _ = self._trains.get(name, (0, 0, 0))
+        if arrived <= self._probes.copies // 2:
+            first_ns = stamp_ns
+        self._trains[name] = (arrived + 1, first_ns, stamp_ns)
+
+    def _count(
+        self, event: int, name: ProbeName, value: int, address: int, count: int = 1
+    ) -> None:
+        if count:
+            self._counts[(event, *name, value, address)] += count
+            self.packets += count

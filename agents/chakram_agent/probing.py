@@ -107,22 +107,30 @@ def probe(
                     arm_lease()
                     armed = True
                 case "stop":
+                    prober.receive_all()
+                    _report(prober, pipe, now_ns, finished=False, is_over=True)
                     return True
                 case kind:
                     raise PeerError("agent", f"said {kind} to a shard that probes")
         pipe.flush()
-        if armed and not finished and now_ns >= next_report_ns:
+        if armed and now_ns >= next_report_ns:
             next_report_ns = now_ns + _REPORT_NS
-            finished = prober.finished(now_ns)
-            _report(prober, pipe, now_ns, finished=finished)
+            # What other agents send later than this one counts, too.
+            has_ended = not finished and prober.finished(now_ns)
+            _report(prober, pipe, now_ns, finished=has_ended, is_over=finished)
+            finished = finished or has_ended
         prober.wait(_LONGEST_WAIT_NS)
     return False
 
 
-def _report(prober: Prober, pipe: ShardPipe, now_ns: int, *, finished: bool) -> None:
+def _report(
+    prober: Prober, pipe: ShardPipe, now_ns: int, *, finished: bool, is_over: bool
+) -> None:
     rows = prober.take_rows()
     if len(rows):
         pipe.send(pb.ShardReport(records=encode_rows(rows)).SerializeToString())
+    if is_over:
+        return
     progress = Progress(
         time_ns=now_ns, counter=prober.packets, iterations=(), waiting_for=()
     )

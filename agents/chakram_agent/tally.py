@@ -54,6 +54,15 @@ _SEND_RETRIES = slot("send_retries")
 _CPU_NS = slot("cpu_ns")
 
 
+def _queued_ns() -> int:
+    """Return how long this process has waited for a core; 0 where that is unknown."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 class _Pair:
     """A queue pair, who it belongs to, and what has been counted of it."""
 
@@ -103,6 +112,7 @@ class Tally:
         # Of the first turn: before, the process waits for the others to be ready.
         self._began_ns = 0
         self._began_cpu_ns = 0
+        self._began_queued_ns = 0
         self._utilisation = Utilisation(plane)
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
@@ -170,6 +180,7 @@ class Tally:
         if not self._began_ns:
             self._began_ns = time.monotonic_ns()
             self._began_cpu_ns = cpu_ns
+            self._began_queued_ns = _queued_ns()
         plane = self._plane
         self._counters.set_load(
             ShardLoad(
@@ -182,6 +193,7 @@ class Tally:
                 busy_ns=plane.busy_ns,
                 measured_ns=self._utilisation.measured_ns,
                 measured_busy_ns=self._utilisation.measured_busy_ns,
+                queued_ns=_queued_ns() - self._began_queued_ns,
                 queue_pairs=len(self._pairs),
                 queue_pairs_limited=self._limited,
                 queue_pairs_failed=self._failed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from chakram.plan.plan import AgentPlan
 from chakram.preflight.probing import plan_probes, read_probes
 from chakram.preflight.settings import PreflightSettings
 from chakram.results.records import RecordRows
+from chakram_agent.dataplane.probe_packets import ProbeName, probe_datagram, token_of
 from tests.agents import agent_in, start, until_the_end
 from tests.udp_ports import free_udp_ports
 from tests.unit.preflight.ports import TRANSPORT, ports
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,6 +52,35 @@ async def test_an_agent_tells_what_became_of_probes(tmp_path: Path) -> None:
     for report in reports.values():
         assert report.arrived == report.sent
         assert report.sent.total() == plan.probes.packets_per_target
+
+
+async def test_what_others_send_late_counts_after_an_agent_has_finished(
+    tmp_path: Path,
+) -> None:
+    plan = probes()
+    assert plan.probes is not None
+    first = plan.probes.targets[0]
+    silent = replace(plan, probes=replace(plan.probes, targets=(), end_ns=0))
+    late = probe_datagram(
+        ProbeName(first.source, first.destination, 0, 0),
+        token=token_of(plan.run_id),
+        size_bytes=128,
+        local=("127.0.6.1", 0xC000),
+        remote=(first.address, first.udp_port),
+    )
+    async with agent_in(tmp_path) as client:
+        await start(client, silent)
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in client.events():
+                if isinstance(event, Finished):
+                    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                        sender.sendto(late, (first.address, first.udp_port))
+                if isinstance(event, RecordBatch):
+                    rows = event.rows
+                    break
+
+    reports = read_probes(rows.probes, plan.probes.packets, paths=2)
+    assert reports[first.source, first.destination].arrived.total() == 1
 
 
 async def test_probes_are_sent_to_allowed_prefixes_only(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chakram.errors import ConfigError, FabricError, PeerError, PlanError, PortInUse
+from chakram.plan.probes import ProbePacket
 from chakram.preflight.probing import plan_probes, read_probes
 from chakram.preflight.settings import PreflightSettings
 from chakram.results.records import RecordRows
@@ -79,6 +80,43 @@ def test_every_probe_arrives_in_its_class(family: str, is_late: bool) -> None:
         for path in range(3):
             assert report.largest(packets, path) == 1500
     assert prober.packets == 2 * 6 * plan.probes.packets_per_target
+
+
+@pytest.mark.parametrize(("copies", "is_too_long"), [(200, False), (2000, True)])
+def test_the_kernel_stamps_what_arrives_and_counts_what_it_drops(
+    copies: int, is_too_long: bool
+) -> None:
+    """It does both while the process that receives does something else."""
+    plan = planned("ipv4", check_mtu=False, check_classes=False, copies=copies)
+    assert plan.probes is not None
+    train = replace(
+        plan.probes,
+        targets=plan.probes.targets[:1],
+        source_ports=plan.probes.source_ports[:1],
+        packets=(ProbePacket(size_bytes=1500, tos=106),),
+        is_train=True,
+    )
+    prober = open_prober(replace(plan, probes=train), Policy())
+    rows = RecordRows()
+    try:
+        prober.arm(time.monotonic_ns())
+        watch = Stopwatch()
+        while not prober.finished(time.monotonic_ns()):
+            assert watch.look() < PATIENCE_S
+            prober.turn(time.monotonic_ns())
+            prober.wait(10**6)
+        rows.extend(prober.take_rows())
+    finally:
+        prober.close()
+
+    (report,) = read_probes(rows.probes, train.packets, paths=1).values()
+    assert report.sent.total() == copies
+    assert report.drops == copies - report.arrived.total()
+    assert (report.drops > 0) is is_too_long
+    if not is_too_long:
+        ((count, span_ns),) = report.spans.values()
+        assert count == copies // 2 - 1
+        assert 0 < span_ns < PATIENCE_S * 1e9
 
 
 def test_who_does_not_listen_says_so() -> None:

@@ -30,9 +30,14 @@ _IPV6_MTU_DISCOVER = 23
 _IPV6_PMTUDISC_PROBE = 3
 _IPV6_RECVERR = 25
 _MSG_ERRQUEUE = 0x2000
+_SO_TIMESTAMPNS = 35
+_SO_MEMINFO = 55
+# SK_MEMINFO_*: what a socket holds, in words; the last one is what it has dropped.
+_MEMINFO_WORDS = 9
 
 # struct sock_extended_err: errno, origin, type, code, pad, info, data.
 _EXTENDED_ERROR = struct.Struct("=IBBBBII")
+_TIMESPEC = struct.Struct("=qq")
 _BUFFER_BYTES = 65_536
 _ANCILLARY_BYTES = 512
 _NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
@@ -68,6 +73,7 @@ class ProbePort:
         self._buffer = bytearray(_BUFFER_BYTES)
         self.receiver = self._sockets.receiver
         try:
+            self.receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             if self._sockets.coalescing:
                 self.receiver.setsockopt(SOL_UDP, _UDP_GRO, 0)
             for sender in self._sockets.senders.values():
@@ -118,10 +124,22 @@ class ProbePort:
                 return 0
         return 0
 
-    def arrivals(self, most: int) -> Iterator[tuple[memoryview, int]]:
-        """Yield at most *most* datagrams with the type of service that they came with.
+    @property
+    def socket_drops(self) -> int:
+        """How many packets the receiving socket had no room for; 0 if unknown."""
+        try:
+            words = self.receiver.getsockopt(
+                socket.SOL_SOCKET, _SO_MEMINFO, 4 * _MEMINFO_WORDS
+            )
+        except OSError:
+            return 0
+        return int.from_bytes(words[-4:], sys.byteorder)
 
-        A datagram is valid until the next one is asked for.
+    def arrivals(self, most: int) -> Iterator[tuple[memoryview, int, int]]:
+        """Yield at most *most* datagrams, their type of service and time of arrival.
+
+        The time is the kernel's (ns, any epoch), however late the process is; 0 if it
+        is unknown.  A datagram is valid until the next one is asked for.
         """
         whole = memoryview(self._buffer)
         for _ in range(most):
@@ -131,14 +149,17 @@ class ProbePort:
                 )
             except (BlockingIOError, ConnectionRefusedError):
                 return
-            tos = 0
+            tos = stamp_ns = 0
             for level, kind, data in ancillary:
                 if (level, kind) in (
                     (socket.IPPROTO_IP, socket.IP_TOS),
                     (socket.IPPROTO_IPV6, socket.IPV6_TCLASS),
                 ):
                     tos = int.from_bytes(data, sys.byteorder)
-            yield whole[:length], tos
+                elif (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+                    seconds, rest_ns = _TIMESPEC.unpack(data)
+                    stamp_ns = seconds * 10**9 + rest_ns
+            yield whole[:length], tos, stamp_ns
 
     def answers(self, source_port: int) -> Iterator[Answer]:
         """Yield what was said of the packets of one source port since the last call."""

@@ -588,6 +588,7 @@ class ShardLoad(_message.Message):
     QUEUE_PAIRS_FAILED_FIELD_NUMBER: _builtins.int
     MEASURED_NS_FIELD_NUMBER: _builtins.int
     MEASURED_BUSY_NS_FIELD_NUMBER: _builtins.int
+    QUEUED_NS_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     wall_ns: _builtins.int
     cpu_ns: _builtins.int
@@ -605,6 +606,8 @@ class ShardLoad(_message.Message):
     """ranks communicated in measured iterations"""
     measured_busy_ns: _builtins.int
     """of that, rounds as above"""
+    queued_ns: _builtins.int
+    """it could have run, and had no core"""
     def __init__(
         self,
         *,
@@ -620,10 +623,11 @@ class ShardLoad(_message.Message):
         queue_pairs_failed: _builtins.int = ...,
         measured_ns: _builtins.int = ...,
         measured_busy_ns: _builtins.int = ...,
+        queued_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_ns", b"busy_ns", "cpu_ns", b"cpu_ns", "late_rounds", b"late_rounds", "max_lag_ns", b"max_lag_ns", "measured_busy_ns", b"measured_busy_ns", "measured_ns", b"measured_ns", "queue_pairs", b"queue_pairs", "queue_pairs_failed", b"queue_pairs_failed", "queue_pairs_limited", b"queue_pairs_limited", "rounds", b"rounds", "shard", b"shard", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_ns", b"busy_ns", "cpu_ns", b"cpu_ns", "late_rounds", b"late_rounds", "max_lag_ns", b"max_lag_ns", "measured_busy_ns", b"measured_busy_ns", "measured_ns", b"measured_ns", "queue_pairs", b"queue_pairs", "queue_pairs_failed", b"queue_pairs_failed", "queue_pairs_limited", b"queue_pairs_limited", "queued_ns", b"queued_ns", "rounds", b"rounds", "shard", b"shard", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -798,9 +802,12 @@ class ProbePlan(_message.Message):
     GAP_NS_FIELD_NUMBER: _builtins.int
     END_NS_FIELD_NUMBER: _builtins.int
     TARGETS_FIELD_NUMBER: _builtins.int
+    IS_TRAIN_FIELD_NUMBER: _builtins.int
     copies: _builtins.int
     gap_ns: _builtins.int
     end_ns: _builtins.int
+    is_train: _builtins.bool
+    """copies of a packet leave back to back"""
     @_builtins.property
     def packets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProbePacket]: ...
     @_builtins.property
@@ -816,10 +823,11 @@ class ProbePlan(_message.Message):
         gap_ns: _builtins.int = ...,
         end_ns: _builtins.int = ...,
         targets: _abc.Iterable[Global___ProbeTarget] | None = ...,
+        is_train: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "end_ns", b"end_ns", "gap_ns", b"gap_ns", "packets", b"packets", "source_ports", b"source_ports", "targets", b"targets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "end_ns", b"end_ns", "gap_ns", b"gap_ns", "is_train", b"is_train", "packets", b"packets", "source_ports", b"source_ports", "targets", b"targets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -107,6 +107,8 @@ class ShardLoad:
         busy_ns: Time of those rounds in which something was received or sent.
         measured_ns: Time in which its ranks communicated in measured iterations.
         measured_busy_ns: What of that belongs to such rounds.
+        queued_ns: Time in which it could have run and had no core; 0 if the kernel
+            does not say.
         queue_pairs: Queue pairs that the following were counted of.
         queue_pairs_limited: Those whose rate is below the one that they begin at.
         queue_pairs_failed: Those in the error state.
@@ -121,6 +123,7 @@ class ShardLoad:
     busy_ns: int = 0
     measured_ns: int = 0
     measured_busy_ns: int = 0
+    queued_ns: int = 0
     queue_pairs: int = 0
     queue_pairs_limited: int = 0
     queue_pairs_failed: int = 0

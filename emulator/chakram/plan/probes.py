@@ -44,6 +44,12 @@ PROBE_TOO_BIG = 3
 """Somebody said that they are too big (ICMP); the value is the MTU that it has."""
 PROBE_UNREACHABLE = 4
 """Somebody said that there is no way (ICMP); the value is the error number."""
+PROBE_DROPPED = 5
+"""The socket of a port had no room for ``count`` packets; the source is the port."""
+PROBE_OFFERED = 6
+"""A train left; the value is by how much its sender fell behind its rate (ns)."""
+PROBE_SPAN = 7
+"""The later half of a train, ``count`` packets, arrived within ``value`` ns."""
 
 LEAST_SIZE_BYTES = 128
 """Headers and what tells a probe from others, of either version of IP."""
@@ -92,6 +98,8 @@ class ProbePlan:
         gap_ns: Least time between two packets of a port.
         end_ns: How long, from the start on, to listen.
         targets: Who sends to whom, by time.
+        is_train: Whether all copies of a packet leave back to back, ``gap_ns`` apart
+            from those of the next one: each packet is a train.
     """
 
     packets: Annotated[tuple[ProbePacket, ...], AtMost(256)]
@@ -100,6 +108,7 @@ class ProbePlan:
     gap_ns: Annotated[int, Within(1000, MAX_TIME_NS)]
     end_ns: TimeNs
     targets: Annotated[tuple[ProbeTarget, ...], AtMost(2**20)]
+    is_train: bool = False
 
     @property
     def packets_per_target(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,12 @@ from chakram.errors import PeerError
 from chakram.plan.plan import AgentPlan, Plan, PortPlan, RunSettings
 from chakram.plan.probes import (
     PROBE_ARRIVED,
+    PROBE_DROPPED,
     PROBE_FIELDS,
+    PROBE_OFFERED,
     PROBE_REFUSED,
     PROBE_SENT,
+    PROBE_SPAN,
     PROBE_TOO_BIG,
     ProbePacket,
     ProbePlan,
@@ -41,6 +44,10 @@ _GAP_PER_PORT_NS = 100_000
 _ROUND_MARGIN_NS = 5_000_000
 _GRACE_NS = 300_000_000
 _ETHERNET_BYTES = 14
+_TRAINS_APART = 4
+
+Pair = tuple[int, int]
+"""Who sends and who receives."""
 
 
 def headers_bytes(address: str) -> int:
@@ -84,6 +91,10 @@ def plan_probes(
     *,
     run_id: str,
     caps_bps: Mapping[str, int | None] | None = None,
+    packets: Sequence[ProbePacket] | None = None,
+    rounds: Sequence[Sequence[Pair]] | None = None,
+    slower: int = 1,
+    is_train: bool = False,
 ) -> Plan:
     """Return a plan in which every port probes every other one, in disjoint rounds.
 
@@ -93,24 +104,35 @@ def plan_probes(
         settings: What is tested.
         run_id: Name of the run.
         caps_bps: By agent, what all of its ports send at most.
+        packets: The kinds of probes; None: all that the settings ask for.
+        rounds: Positions of who sends to whom at the same time; None: all.
+        slower: By this factor probes lie further apart.
+        is_train: Whether each packet is a train of ``settings.copies``.
     """
-    packets = probe_packets(ports, transport, settings)
+    packets = tuple(packets or probe_packets(ports, transport, settings))
     per_agent = Counter(port.agent for port in ports)
-    gap_ns = max(per_agent.values()) * _GAP_PER_PORT_NS
+    gap_ns = max(per_agent.values()) * _GAP_PER_PORT_NS * slower
     rates = [
         rate
         for port in ports
         for rate in (port.rate_bps, _share(caps_bps, port.agent, per_agent))
         if rate is not None
     ]
-    turn_ns = sum(
-        max(gap_ns, _wire_ns(packet, min(rates)) if rates else 0) for packet in packets
-    )
-    round_ns = turn_ns * settings.paths * settings.copies * 6 // 5 + _ROUND_MARGIN_NS
-    rounds = chosen_rounds(len(ports), settings.rounds)
+    wire_ns = [_wire_ns(packet, min(rates)) if rates else 0 for packet in packets]
+    if is_train:
+        # What a slow link holds of one has passed, mostly, before the next one comes.
+        gap_ns = max(gap_ns, max(wire_ns) * settings.copies * _TRAINS_APART)
+    turn_ns = sum(max(gap_ns, each_ns) for each_ns in wire_ns)
+    copies = 1 if is_train else settings.copies
+    round_ns = turn_ns * settings.paths * copies * 6 // 5 + _ROUND_MARGIN_NS
+    if rounds is None:
+        rounds = [
+            [way for pair in pairs for way in _both(pair)]
+            for pairs in chosen_rounds(len(ports), settings.rounds)
+        ]
     targets: dict[str, list[ProbeTarget]] = {agent: [] for agent in per_agent}
     for number, pairs in enumerate(rounds):
-        for a, b in ((each, other) for pair in pairs for each, other in _both(pair)):
+        for a, b in pairs:
             targets[ports[a].agent].append(
                 ProbeTarget(
                     offset_ns=number * round_ns,
@@ -143,6 +165,7 @@ def plan_probes(
                     gap_ns=gap_ns,
                     end_ns=len(rounds) * round_ns + _GRACE_NS,
                     targets=tuple(found),
+                    is_train=is_train,
                 ),
             )
             for agent, found in targets.items()
@@ -150,7 +173,7 @@ def plan_probes(
     )
 
 
-def _both(pair: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+def _both(pair: Pair) -> tuple[Pair, Pair]:
     a, b = pair
     return (a, b), (b, a)
 
@@ -177,6 +200,9 @@ class PathReport:
         refused: By (packet, path), error numbers of the sender's own kernel.
         too_big: (MTU, IPv4 address as a number) of those who said so.
         unreachable: (error number, address) likewise.
+        drops: Packets, of any sender, that the receiver's socket had no room for.
+        late_ns: By (packet, path) of trains, how far the sender fell behind its rate.
+        spans: By (packet, path), packets of a train's later half and their time (ns).
     """
 
     sent: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -185,17 +211,53 @@ class PathReport:
     refused: dict[tuple[int, int], int] = field(default_factory=dict)
     too_big: set[tuple[int, int]] = field(default_factory=set)
     unreachable: set[tuple[int, int]] = field(default_factory=set)
+    drops: int = 0
+    late_ns: dict[tuple[int, int], int] = field(default_factory=dict)
+    spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def largest(self, packets: Sequence[ProbePacket], path: int) -> int:
-        """Return the longest packet that has arrived over a path, 0 if none has."""
+    def largest(
+        self, packets: Sequence[ProbePacket], path: int, *, tos: int | None = None
+    ) -> int:
+        """Return the longest packet that has arrived over a path, 0 if none has.
+
+        Only those of a type of service count, if one is given.
+        """
         return max(
             (
                 packets[packet].size_bytes
                 for packet, over in self.arrived
-                if over == path
+                if over == path and tos in (None, packets[packet].tos)
             ),
             default=0,
         )
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The kinds that left, or should have, of which none has arrived."""
+        return [
+            where
+            for where in self.sent | Counter(self.refused.keys())
+            if not self.arrived[where]
+        ]
+
+    def merge(self, other: PathReport) -> None:
+        """Add what happened when the probes were sent again."""
+        self.sent += other.sent
+        self.arrived += other.arrived
+        self.classes += other.classes
+        self.refused |= other.refused
+        self.too_big |= other.too_big
+        self.unreachable |= other.unreachable
+        self.drops += other.drops
+
+    def is_proof(self, kinds: Collection[tuple[int, int]]) -> bool:
+        """Tell whether the fabric must have lost probes of which none has arrived.
+
+        Not so if none left, or the receiver's socket may have dropped all of them.
+        """
+        if self.too_big or self.unreachable or any(k in self.refused for k in kinds):
+            return True
+        return sum(self.sent[kind] for kind in kinds) > self.drops
 
 
 def read_probes(
@@ -207,6 +269,7 @@ def read_probes(
         PeerError: If a row names a packet or path that was not planned.
     """
     reports: dict[tuple[int, int], PathReport] = {}
+    drops: Counter[int] = Counter()
     width = len(PROBE_FIELDS)
     for start in range(0, len(rows), width):
         event, source, destination, packet, path, count, value, address = rows[
@@ -214,6 +277,9 @@ def read_probes(
         ]
         if not 0 <= packet < len(packets) or not 0 <= path < paths:
             raise PeerError("probes of an agent", f"name packet {packet}, path {path}")
+        if event == PROBE_DROPPED:
+            drops[source] += count
+            continue
         report = reports.setdefault((source, destination), PathReport())
         where = (packet, path)
         if event == PROBE_SENT:
@@ -225,6 +291,12 @@ def read_probes(
             report.refused[where] = value
         elif event == PROBE_TOO_BIG:
             report.too_big.add((value, address))
+        elif event == PROBE_OFFERED:
+            report.late_ns[where] = value
+        elif event == PROBE_SPAN:
+            report.spans[where] = max(report.spans.get(where, (0, 0)), (count, value))
         else:
             report.unreachable.add((value, address))
+    for (_, destination), report in reports.items():
+        report.drops = drops[destination]
     return reports

@@ -12,9 +12,12 @@ import pytest
 
 from chakram.plan.probes import (
     PROBE_ARRIVED,
+    PROBE_DROPPED,
     PROBE_FIELDS,
+    PROBE_OFFERED,
     PROBE_REFUSED,
     PROBE_SENT,
+    PROBE_SPAN,
     PROBE_TOO_BIG,
     PROBE_UNREACHABLE,
     ProbePacket,
@@ -31,6 +34,7 @@ from chakram_agent.dataplane.probe_port import Answer
 from chakram_agent.prober import Prober
 from tests.plans import ring_plan
 from tests.port_plans import port_plan
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +65,8 @@ class Sockets:
         self.sent: list[tuple[ProbeName, int, tuple[str, int], int]] = []
         self.sizes: list[int] = []
         self.refusals: deque[int | None] = deque()
-        self._arrived: list[tuple[bytes, int]] = []
+        self._arrived: list[tuple[bytes, int, int]] = []
+        self.socket_drops = 0
         self._told: list[Answer] = []
         self._peer, sender = os.pipe()
         self.receiver = Descriptor(os.eventfd(0))
@@ -78,11 +83,11 @@ class Sockets:
             self.sizes.append(20 + 8 + len(datagram))
         return refused
 
-    def arrive(self, datagram: bytes, tos: int) -> None:
-        self._arrived.append((datagram, tos))
+    def arrive(self, datagram: bytes, tos: int, stamp_ns: int = 0) -> None:
+        self._arrived.append((datagram, tos, stamp_ns))
         os.eventfd_write(self.receiver.number, 1)
 
-    def arrivals(self, most: int) -> Iterator[tuple[bytes, int]]:
+    def arrivals(self, most: int) -> Iterator[tuple[bytes, int, int]]:
         os.eventfd_read(self.receiver.number)
         arrived, self._arrived = self._arrived, []
         yield from arrived
@@ -127,6 +132,7 @@ def made() -> Iterator[Any]:
         source_ports: tuple[int, ...] = (0xC000,),
         packets: tuple[ProbePacket, ...] = (ProbePacket(size_bytes=128, tos=106),),
         copies: int = 1,
+        is_train: bool = False,
     ) -> tuple[Any, ...]:
         ports = [port_plan(number, rate_bps=rate_bps) for number in range(nports)]
         plan = replace(
@@ -141,6 +147,7 @@ def made() -> Iterator[Any]:
                 gap_ns=GAP_NS,
                 end_ns=100_000,
                 targets=targets,
+                is_train=is_train,
             ),
         )
         sockets = [Sockets() for _ in ports]
@@ -299,6 +306,78 @@ def test_what_arrives_is_counted_with_its_class_unless_it_is_another_runs(
         assert (row["source"], row["destination"]) == (1, 0)
         assert (row["packet"], row["path"]) == (4, 2)
     assert prober.packets == 3
+
+
+def test_a_train_leaves_at_once_and_says_how_far_its_sender_fell_behind(
+    made: Any,
+) -> None:
+    packets = (ProbePacket(size_bytes=128, tos=106),) * 2
+    # At 1 kbit/s nobody falls behind once the first packet has left.
+    prober, sockets = made(
+        target(1), packets=packets, copies=4, is_train=True, rate_bps=1000
+    )
+    sockets.refusals += [0, 0, None, None]
+    prober.arm(0)
+    prober.turn(100)
+
+    # There was no room meanwhile: the train has waited, and is whole.
+    assert [name.packet for name, *_ in sockets.sent] == [0] * 4
+    sent, offered = counted(prober)
+    assert (sent["event"], sent["count"]) == (PROBE_SENT, 4)
+    assert (offered["event"], offered["count"]) == (PROBE_OFFERED, 1)
+    assert 0 <= offered["value"] < PATIENCE_S * 1e9
+
+
+def test_a_train_ends_at_what_the_kernel_refuses(made: Any) -> None:
+    prober, sockets = made(target(1), copies=4, is_train=True)
+    sockets.refusals += [0, errno.ENETDOWN]
+    prober.arm(0)
+    prober.turn(100)
+
+    assert events(prober) == {PROBE_SENT: 1, PROBE_OFFERED: 1}
+
+
+def test_of_a_train_the_later_half_is_timed_by_the_kernels_clock(made: Any) -> None:
+    prober, sockets = made(target(1), copies=8, is_train=True)
+    name = ProbeName(1, 0, 0, 0)
+
+    def spans() -> list[tuple[int, int]]:
+        return [
+            (row["count"], row["value"])
+            for row in counted(prober)
+            if row["event"] == PROBE_SPAN
+        ]
+
+    # Four that a shaper had saved up come at once, then one every 100 ns.
+    for stamp_ns in (7, 7, 7, 7, 100):
+        sockets.arrive(datagram(name), 106, stamp_ns)
+    prober.turn(0)
+    assert spans() == []
+    for stamp_ns in (200, 300, 400):
+        sockets.arrive(datagram(name), 106, stamp_ns)
+    prober.turn(0)
+    assert spans() == [(3, 300)]
+
+
+def test_all_that_waits_is_counted_at_the_end(made: Any) -> None:
+    prober, sockets = made(target(1))
+    for _ in range(3):
+        sockets.arrive(datagram(ProbeName(1, 0, 0, 0)), 106)
+
+    prober.receive_all()
+
+    assert events(prober) == {PROBE_ARRIVED: 3}
+
+
+def test_what_a_socket_had_no_room_for_is_counted_once(made: Any) -> None:
+    prober, sockets = made(target(1))
+    sockets.socket_drops = 3
+    (row,) = counted(prober)
+    assert (row["event"], row["source"], row["count"]) == (PROBE_DROPPED, 0, 3)
+
+    assert counted(prober) == []
+    sockets.socket_drops = 5
+    assert events(prober) == {PROBE_DROPPED: 2}
 
 
 def test_who_says_what_about_packets_is_counted(made: Any) -> None:
