@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.controller.planning import (
     queue_pair_layout,
@@ -21,21 +21,32 @@ from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
 from chakram.plan.probes import PROBE_FIELDS, PROBE_SENT
+from chakram.preflight.confirmation import (
+    LOSS_PROBES,
+    TRAINS,
+    Evidence,
+    is_late,
+    resent_for_naks,
+    train_evidence,
+    train_packet,
+)
 from chakram.preflight.flows import JOB, Measurement, measurement, read_flows
 from chakram.preflight.outcome import (
     Measured,
     expected_bps,
     passing,
+    rate_share,
     report_of,
 )
 from chakram.preflight.probing import (
     SMALL_BYTES,
+    PathReport,
     headers_bytes,
     plan_probes,
     probe_packets,
     read_probes,
 )
-from chakram.preflight.rounds import apart, chosen_rounds, shifted
+from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
 from chakram.preflight.settings import PreflightSettings
 from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram.roce.constants import MAX_MESSAGE_BYTES
@@ -49,6 +60,7 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.controller.state import Phase
     from chakram.plan.plan import Plan, PortPlan
+    from chakram.plan.probes import ProbePacket, ProbePlan
     from chakram.preflight.report import PreflightReport
 
 
@@ -60,6 +72,8 @@ _LEAST_PACKETS = 64
 """A shorter message would measure the round trip rather than the rate."""
 _MOST_BYTES = min(256 << 20, MAX_MESSAGE_BYTES)
 _HANG_TIMEOUT_NS = 10 * 10**9
+_REPEATS = 2
+"""Times that probes are sent again to pairs of which some kind is missing."""
 
 
 def preflight_settings(experiment: Experiment) -> PreflightSettings:
@@ -96,6 +110,7 @@ class _Collector:
     total: int
     unit: str
     rows: RecordRows = field(default_factory=RecordRows)
+    late: set[str] = field(default_factory=set)
     _done: int = 0
 
     def phase_changed(self, phase: Phase) -> None:
@@ -116,7 +131,9 @@ class _Collector:
         self.progress.iterations(min(self._done, self.total), self.total, self.unit)
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
-        """An agent has sent its counters: nobody asks for them here."""
+        """An agent has sent its counters: whether it was late for its work."""
+        if any(map(is_late, snapshot.loads)):
+            self.late.add(agent)
 
     def agent_lost(self, agent: str) -> None:
         """The connection to an agent is gone: the session ends."""
@@ -181,6 +198,7 @@ class Preflight:
             for way in ((a, b), (b, a))
         }
         await self._probe(measured)
+        await self._probe_again(measured)
         if settings.sends_messages:
             await self._send_messages(measured)
         measured.absent = self._absent
@@ -195,38 +213,105 @@ class Preflight:
             ports = [port for port in self._ports if port.agent not in self._absent]
             if len(ports) < 2:
                 return
-            plan = plan_probes(
-                ports,
-                self._transport,
-                self._settings,
-                run_id=f"{self._run_id}-probes",
-                caps_bps={
-                    name: client.description.max_rate_bps
-                    for name, client in self._clients.items()
-                },
-            )
-            planned = [each.probes for each in plan.agents if each.probes is not None]
-            collector = _Collector(
-                self._progress,
-                sum(each.packets_per_target * len(each.targets) for each in planned),
-                "probe",
-            )
+            plan = self._probe_plan(ports, self._settings)
             try:
-                await self._execute("probing paths", plan, collector)
+                measured.paths = await self._count_probes("probing paths", plan)
             except ChakramError as error:
                 # Whoever cannot open its ports is found; the others are tested.
                 if not self._leave_out(error):
                     raise
                 continue
             break
-        measured.source_ports = planned[0].source_ports
+        measured.source_ports = _probes_of(plan).source_ports
+
+    async def _probe_again(self, measured: Measured) -> None:
+        """Send again to pairs of which a kind of probe is missing, with larger gaps.
+
+        What has been lost by chance, or by hosts that were busy, arrives then.
+        """
+        for attempt in range(1, _REPEATS + 1):
+            doubtful = {
+                pair for pair, report in measured.paths.items() if report.missing
+            }
+            # A host that was too late to send anything has no report.
+            doubtful |= {
+                pair
+                for pair in measured.tested
+                if pair not in measured.paths
+                and not {self._ports[place].agent for place in pair} & set(self._absent)
+            }
+            if not doubtful or not measured.source_ports:
+                return
+            plan = self._plan_of_pairs(
+                doubtful, self._settings, packets=measured.packets, slower=2**attempt
+            )
+            again = await self._count_probes("probing doubtful paths again", plan)
+            paths = dict(measured.paths)
+            for pair in doubtful & again.keys():
+                paths.setdefault(pair, PathReport()).merge(again[pair])
+            measured.paths = paths
+
+    def _plan_of_pairs(
+        self,
+        pairs: Collection[tuple[int, int]],
+        settings: PreflightSettings,
+        *,
+        packets: Sequence[ProbePacket],
+        slower: int = 1,
+        is_train: bool = False,
+    ) -> Plan:
+        """Return a plan in which only these pairs of ports send probes."""
+        places = sorted({place for pair in pairs for place in pair})
+        position = {place: number for number, place in enumerate(places)}
+        rounds = [
+            [way for a, b in each for way in ((a, b), (b, a)) if way in pairs]
+            for each in apart(all_rounds(len(self._ports)), self._switches())
+        ]
+        return self._probe_plan(
+            [self._ports[place] for place in places],
+            settings,
+            packets=packets,
+            rounds=[
+                [(position[a], position[b]) for a, b in each] for each in rounds if each
+            ],
+            slower=slower,
+            is_train=is_train,
+        )
+
+    def _probe_plan(
+        self, ports: Sequence[PortPlan], settings: PreflightSettings, **how: Any
+    ) -> Plan:
+        return plan_probes(
+            ports,
+            self._transport,
+            settings,
+            run_id=f"{self._run_id}-probes",
+            caps_bps={
+                name: client.description.max_rate_bps
+                for name, client in self._clients.items()
+            },
+            **how,
+        )
+
+    async def _count_probes(
+        self, what: str, plan: Plan
+    ) -> dict[tuple[int, int], PathReport]:
+        """Send probes; return by positions of ports what has become of them."""
+        planned = [each.probes for each in plan.agents if each.probes is not None]
+        first = _probes_of(plan)
+        collector = _Collector(
+            self._progress,
+            sum(each.packets_per_target * len(each.targets) for each in planned),
+            "probe",
+        )
+        await self._execute(what, plan, collector)
         place_of = {port.number: place for place, port in enumerate(self._ports)}
-        measured.paths = {
+        return {
             (place_of[source], place_of[destination]): report
             for (source, destination), report in read_probes(
                 collector.rows.probes,
-                measured.packets,
-                paths=len(measured.source_ports),
+                first.packets,
+                paths=len(first.source_ports),
             ).items()
             if source in place_of and destination in place_of
         }
@@ -265,21 +350,89 @@ class Preflight:
             # What was measured before stands; the rest is told to be missing.
             measured.not_measured = error.found
         measured.alone, measured.together = read_flows(collector.rows.flows, programs)
+        places = [program.rank for program in programs.programs]
+        resent = resent_for_naks(
+            collector.rows.queue_pairs,
+            collector.rows.ports,
+            places=places,
+            ports=self._ports,
+        )
+        measured.evidence = {
+            pair: Evidence(
+                hosts_late=any(
+                    self._ports[place].agent in collector.late for place in pair
+                ),
+                naks=pair in resent,
+            )
+            for pair in measured.tested
+        }
+        await self._confirm(measured)
+
+    async def _confirm(self, measured: Measured) -> None:
+        """Find out by probes what the figures of messages leave in doubt."""
+        settings = self._settings
+        slow = {}
+        lossy = set()
+        for a, b in self._passing(measured)[1]:
+            pair = (a, b)
+            rate_bps = min(
+                (r for p in pair if (r := self._ports[p].rate_bps) is not None),
+                default=None,
+            )
+            figures = measured.alone.get(pair)
+            if settings.check_rate and rate_bps is not None:
+                share = rate_share(
+                    figures, self._ports[a], self._ports[b], self._transport
+                )
+                if share is None or share < settings.min_rate_share:
+                    slow[pair] = rate_bps
+            if (
+                figures is not None
+                and figures.retransmitted > settings.max_loss_share * figures.packets
+                and not measured.evidence[pair].naks
+            ):
+                lossy.add(pair)
+        evidence = dict(measured.evidence)
+        if slow:
+            npaths = min(len(measured.source_ports), TRAINS)
+            address = self._ports[0].address
+            packet, count = train_packet(address, self._transport, min(slow.values()))
+            plan = self._plan_of_pairs(
+                slow,
+                replace(settings, paths=npaths, copies=count),
+                packets=(packet,) * (TRAINS // npaths),
+                is_train=True,
+            )
+            reports = await self._count_probes("sending trains over slow paths", plan)
+            for pair in slow.keys() & reports.keys():
+                best, agreed = train_evidence(
+                    reports[pair],
+                    size_bytes=packet.size_bytes,
+                    packets=count,
+                    rate_bps=slow[pair],
+                )
+                evidence[pair] = replace(
+                    evidence[pair], train_share=best, slow_share=agreed
+                )
+        if lossy:
+            npaths = len(measured.source_ports)
+            size = self._transport.path_mtu + headers_bytes(self._ports[0].address)
+            plan = self._plan_of_pairs(
+                lossy,
+                replace(settings, copies=-(-LOSS_PROBES // npaths)),
+                packets=(replace(measured.packets[0], size_bytes=size),),
+            )
+            reports = await self._count_probes("counting lost packets", plan)
+            for pair in lossy & reports.keys():
+                report = reports[pair]
+                sent = report.sent.total()
+                lost = max(0, sent - report.arrived.total() - report.drops)
+                evidence[pair] = replace(evidence[pair], probed=sent, lost=lost)
+        measured.evidence = evidence
 
     def _programs(self, measured: Measured) -> Measurement:
-        npaths = len(measured.source_ports)
         count = len(self._ports)
-        reached = passing(
-            measured.paths, measured.packets, npaths=npaths, packet_bytes=SMALL_BYTES
-        )
-        needed = self._transport.path_mtu + headers_bytes(self._ports[0].address)
-        passes = (
-            passing(
-                measured.paths, measured.packets, npaths=npaths, packet_bytes=needed
-            )
-            if self._settings.check_mtu
-            else reached
-        )
+        reached, passes = self._passing(measured)
         return measurement(
             rounds=apart(chosen_rounds(count, self._settings.rounds), self._switches()),
             reached=reached,
@@ -288,6 +441,25 @@ class Preflight:
             size_of=self._size_of,
             settings=self._settings,
         )
+
+    def _passing(
+        self, measured: Measured
+    ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Return the pairs whose short packets arrive, and those whose longest do."""
+        npaths = len(measured.source_ports)
+        classes = {self._transport.dscp_ack << 2} & {p.tos for p in measured.packets}
+        needed = self._transport.path_mtu + headers_bytes(self._ports[0].address)
+        reached, passes = (
+            passing(
+                measured.paths,
+                measured.packets,
+                npaths=npaths,
+                packet_bytes=packet_bytes,
+                classes=classes,
+            )
+            for packet_bytes in (SMALL_BYTES, needed)
+        )
+        return reached, (passes if self._settings.check_mtu else reached)
 
     def _switches(self) -> list[str]:
         """Return what each port hangs on; its own name where nobody knows."""
@@ -367,6 +539,11 @@ class Preflight:
         finally:
             self._interrupts.listener = None
         await _free(clients.values())
+
+
+def _probes_of(plan: Plan) -> ProbePlan:
+    """Return the probes of the first agent; those of others differ by their targets."""
+    return next(each.probes for each in plan.agents if each.probes is not None)
 
 
 async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> None:

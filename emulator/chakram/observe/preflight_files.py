@@ -32,6 +32,7 @@ PREFLIGHT_SCHEMA = pa.schema(
         pa.field("packet_bytes", pa.int64()),
         pa.field("goodput_bps", pa.float64()),
         pa.field("expected_bps", pa.float64()),
+        pa.field("train_bps", pa.float64()),
         pa.field("rate_share", pa.float64()),
         pa.field("together_bps", pa.float64()),
         pa.field("together_share", pa.float64()),

@@ -51,13 +51,13 @@ def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Fin
         receives[pair[1]].add(pair)
     findings = []
     for (check, verdict, found, hint), of_pairs in alike.items():
-        for where, pairs in _places(of_pairs, sends, receives, len(tested)):
+        for where, pairs, most in _places(of_pairs, sends, receives, len(tested)):
             findings.append(
                 Finding(
                     check=check,
                     verdict=verdict,
                     where=where,
-                    found=found + _range([of_pairs[pair] for pair in pairs]),
+                    found=found + _range([of_pairs[pair] for pair in pairs]) + most,
                     hint=hint,
                     pairs=tuple(sorted(pairs)),
                 )
@@ -71,24 +71,18 @@ def _places(
     sends: Mapping[str, set[tuple[str, str]]],
     receives: Mapping[str, set[tuple[str, str]]],
     total: int,
-) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
+    """Yield where, of which pairs, and what to add if that is not all of the port."""
     left = set(pairs)
     if len(left) == total > 2:
-        yield "all pairs", sorted(left)
+        yield "all pairs", sorted(left), ""
         return
-    for name in sorted(sends):
-        out, back = sends[name], receives.get(name, set())
-        if min(len(out), len(back)) > 1 and out | back <= left:
-            yield f"{name} <-> all others", sorted(out | back)
-            left -= out | back
-    for name in sorted(sends):
-        if len(sends[name]) > 1 and sends[name] <= left:
-            yield f"{name} -> all others", sorted(sends[name])
-            left -= sends[name]
-    for name in sorted(receives):
-        if len(receives[name]) > 1 and receives[name] <= left:
-            yield f"all others -> {name}", sorted(receives[name])
-            left -= receives[name]
+    while (place := _worst_place(left, sends, receives)) is not None:
+        where, of_place = place
+        hit = of_place & left
+        most = f" (in {len(hit)} of {len(of_place)} pairs)" if hit != of_place else ""
+        yield where, sorted(hit), most
+        left -= hit
     single = [
         (source, destination, (destination, source) in left)
         for source, destination in sorted(left)
@@ -96,13 +90,53 @@ def _places(
     ]
     if len(single) > _PAIRS_LISTED:
         listed = ", ".join(map(_arrow, single[:_PAIRS_LISTED]))
-        yield f"{listed} and {len(single) - _PAIRS_LISTED} more", sorted(left)
+        common = set.intersection(*({a, b} for a, b, _ in single))
+        of = f"pairs of {', '.join(sorted(common))}: " if common else ""
+        yield f"{of}{listed} and {len(single) - _PAIRS_LISTED} more", sorted(left), ""
         return
     for source, destination, is_mutual in single:
         pairs_of = [(source, destination)]
         if is_mutual:
             pairs_of.append((destination, source))
-        yield _arrow((source, destination, is_mutual)), pairs_of
+        yield _arrow((source, destination, is_mutual)), pairs_of, ""
+
+
+def _worst_place(
+    left: Collection[tuple[str, str]],
+    sends: Mapping[str, set[tuple[str, str]]],
+    receives: Mapping[str, set[tuple[str, str]]],
+) -> tuple[str, set[tuple[str, str]]] | None:
+    """Return the port whose pairs are worst off, and these; None: none is.
+
+    A port is named if most of its pairs are affected, so that its median pair is, and
+    they are at least half of all: one that was measured wrongly does not hide it.
+    """
+    places = []
+    for name in sorted(sends.keys() | receives.keys()):
+        out, back = sends.get(name, set()), receives.get(name, set())
+        if min(_share_of(out, left), _share_of(back, left)) > 0.5:
+            places.append((f"{name} <-> all others", out | back))
+        places.append((f"{name} -> all others", out))
+        places.append((f"all others -> {name}", back))
+    places = [
+        (where, pairs)
+        for where, pairs in places
+        if len(hit := pairs & set(left)) > 1
+        and 2 * len(hit) > len(pairs)
+        and (hit == pairs or 2 * len(hit) >= len(left))
+    ]
+    # Of two that are as bad, the one that says more; else the first one.
+    return max(
+        places,
+        key=lambda place: (_share_of(place[1], left), len(place[1])),
+        default=None,
+    )
+
+
+def _share_of(
+    pairs: Collection[tuple[str, str]], left: Collection[tuple[str, str]]
+) -> float:
+    return len(set(pairs) & set(left)) / len(pairs) if pairs else 0.0
 
 
 def _arrow(pair: tuple[str, str, bool]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from chakram.addresses import family_of
 from chakram.plan.wire_cost import overhead_bytes_of, wire_bytes
+from chakram.preflight.confirmation import Evidence
 from chakram.preflight.folding import fold
 from chakram.preflight.probing import PathReport, headers_bytes
 from chakram.preflight.report import (
@@ -46,6 +47,7 @@ class Measured:
         permutation: Pairs that were to send while all did.
         together: Figures while all sent.
         not_measured: Why figures may be missing.
+        evidence: Of pairs of which figures alone prove too little.
         absent: By agent that cannot be used, why.
     """
 
@@ -57,6 +59,7 @@ class Measured:
     permutation: Sequence[Pair] = ()
     together: Mapping[Pair, Figures] = field(default_factory=dict)
     not_measured: str | None = None
+    evidence: Mapping[Pair, Evidence] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,12 +69,21 @@ def passing(
     *,
     npaths: int,
     packet_bytes: int,
+    classes: Collection[int] = (),
 ) -> set[Pair]:
-    """Return the pairs whose packets of so many bytes arrive over every path."""
+    """Return the pairs whose packets of so many bytes arrive over every path.
+
+    Those are packets of the class of data; of other *classes* any have to arrive.
+    """
+    data = packets[0].tos if packets else None
     return {
         pair
         for pair, report in paths.items()
-        if all(report.largest(packets, path) >= packet_bytes for path in range(npaths))
+        if all(
+            report.largest(packets, path, tos=data) >= packet_bytes
+            and all(report.largest(packets, path, tos=tos) for tos in classes)
+            for path in range(npaths)
+        )
     }
 
 
@@ -98,6 +110,22 @@ def expected_bps(
         overhead_bytes=overhead_bytes_of(family_of(destination.address)),
     )
     return min(rates) * size_bytes / on_wire
+
+
+def rate_share(
+    figures: Figures | None,
+    source: PortPlan,
+    destination: PortPlan,
+    transport: TransportPlan,
+) -> float | None:
+    """Return goodput as a part of what two ports leave; None: it is not known."""
+    goodput = _goodput(figures)
+    if figures is None or goodput is None:
+        return None
+    expected = expected_bps(
+        source, destination, transport, size_bytes=figures.size_bytes
+    )
+    return None if expected is None else goodput / expected
 
 
 def report_of(
@@ -141,6 +169,7 @@ def report_of(
             settings,
             not_measured=why,
             in_permutation=(a, b) in permutation,
+            evidence=measured.evidence.get((a, b), Evidence()),
         )
     tested = [(pair.source, pair.destination) for pair in pairs]
     findings = [
@@ -213,6 +242,13 @@ def _figures(
     times_ns = alone.round_trips_ns if alone is not None else []
     has_rate = alone is not None and alone.size_bytes > 0
     failed, longest = _over_paths(path, measured)
+    expected = expected_bps(
+        source,
+        destination,
+        transport,
+        size_bytes=size_bytes or transport.path_mtu,
+    )
+    train = measured.evidence.get(pair, Evidence()).train_share
     return PairReport(
         source=source.host,
         destination=destination.host,
@@ -228,9 +264,8 @@ def _figures(
         if path is not None
         else (),
         goodput_bps=_goodput(alone),
-        expected_bps=expected_bps(
-            source, destination, transport, size_bytes=size_bytes
-        ),
+        expected_bps=expected if size_bytes or train is not None else None,
+        train_bps=None if train is None or expected is None else train * expected,
         together_bps=_goodput(together),
         round_trip_min_ns=min(times_ns) if times_ns else None,
         round_trip_p50_ns=percentile(times_ns, 50) if times_ns else None,

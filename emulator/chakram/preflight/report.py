@@ -67,6 +67,8 @@ class PairReport:
         classes: (type of service as it was sent, as it arrived, how often).
         goodput_bps: Payload bits per second of a large message, the pair alone.
         expected_bps: What the rates of its links leave for payload.
+        train_bps: Payload per second of packets that left back to back, by when they
+            arrived; None: the goodput left no doubt, or no train arrived whole.
         together_bps: Goodput while all ports send.
         round_trip_min_ns: Of messages of one packet, on idle links.
         round_trip_p50_ns: Likewise.
@@ -87,6 +89,7 @@ class PairReport:
     classes: tuple[tuple[int, int, int], ...] = ()
     goodput_bps: float | None = None
     expected_bps: float | None = None
+    train_bps: float | None = None
     together_bps: float | None = None
     round_trip_min_ns: int | None = None
     round_trip_p50_ns: int | None = None
@@ -98,8 +101,9 @@ class PairReport:
 
     @property
     def rate_share(self) -> float | None:
-        """Goodput as a part of what is expected."""
-        return _share(self.goodput_bps, self.expected_bps)
+        """The better of goodput and trains as a part of what is expected."""
+        rates = [each for each in (self.goodput_bps, self.train_bps) if each]
+        return _share(max(rates, default=None), self.expected_bps)
 
     @property
     def together_share(self) -> float | None:

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from chakram.plan.transport import PATH_MTUS
+from chakram.preflight.confirmation import Evidence
 from chakram.preflight.folding import Fact
 from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
 from chakram.preflight.report import FAILED, UNPROVEN, PairReport
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 GENERATOR_SHARE = 0.05
 """Part of its time: held up for more by its data plane, a pair says little of links."""
+
+_NO_EVIDENCE = Evidence()
 
 _ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 _CE = 3
@@ -60,16 +63,24 @@ def path_facts(
         if report is not None and report.largest(packets, path)
     ]
     if report is None or not reached:
-        yield Fact("reach", FAILED, pair, "no packet arrives", _why_not(report))
+        yield _lost(
+            "reach",
+            pair,
+            "no packet arrives",
+            _why_not(report),
+            report is not None and report.is_proof(report.missing),
+        )
         return
     lost = [number for path, number in enumerate(source_ports) if path not in reached]
     if lost:
-        yield Fact(
+        yield _lost(
             "reach",
-            FAILED,
             pair,
             f"nothing arrives from UDP source {_ports_text(lost, source_ports)}",
             "one of several equal-cost paths is broken",
+            report.is_proof(
+                [kind for kind in report.missing if kind[1] not in reached]
+            ),
         )
     if settings.check_mtu:
         yield from _mtu_facts(
@@ -78,6 +89,18 @@ def path_facts(
     if settings.check_classes:
         yield from _lost_classes(pair, report, reached, packets, source_ports)
         yield from _class_facts(pair, report)
+
+
+def _lost(
+    check: str, pair: tuple[str, str], found: str, hint: str, is_proven: bool
+) -> Fact:
+    """Return what is wrong if probes are missing, and whether that proves it."""
+    if is_proven:
+        return Fact(check, FAILED, pair, found, hint)
+    why = "but they may not have left, or the receiver had no room for them"
+    return Fact(
+        check, UNPROVEN, pair, f"{found}, {why}", "see the load of the two hosts"
+    )
 
 
 def _why_not(report: PathReport | None) -> str:
@@ -102,24 +125,32 @@ def _mtu_facts(
     settings: PreflightSettings,
 ) -> Iterator[Fact]:
     needed = settings.path_mtu + headers_bytes(address)
-    short = [path for path in reached if report.largest(packets, path) < needed]
+    # Long probes are of the class of data: if that is lost, it is not for their length.
+    data = packets[0].tos
+    longest = {path: report.largest(packets, path, tos=data) for path in reached}
+    short = [path for path in reached if 0 < longest[path] < needed]
     if not short:
         return
-    most = min(report.largest(packets, path) for path in short)
+    kinds = [
+        each
+        for each in report.missing
+        if each[1] in short and packets[each[0]].size_bytes >= needed
+    ]
+    most = min(longest[path] for path in short)
     passing = path_mtu_of(most, address)
     over = [source_ports[path] for path in short]
     where = ""
     if len(short) < len(reached):
         where = f" from UDP source {_ports_text(over, source_ports)}"
     rest = f"path MTU {passing} does" if passing else "not even path MTU 256 does"
-    yield Fact(
+    yield _lost(
         "mtu",
-        FAILED,
         pair,
         f"packets of {needed} bytes (path MTU {settings.path_mtu}) do not arrive"
         f"{where}, {rest}; {_who_drops(report, packets, short, needed)}",
         f"raise the MTU of every port on the way to {needed} bytes or more"
         + (f", or set transport.path_mtu: {passing}" if passing else ""),
+        report.is_proof(kinds),
     )
 
 
@@ -168,29 +199,39 @@ def _lost_classes(
         ports = [source_ports[path] for path in sorted(paths)]
         return f" from UDP source {_ports_text(ports, source_ports)}"
 
+    def is_proof(paths: Collection[int], tos: Collection[int]) -> bool:
+        return report.is_proof(
+            [
+                (number, path)
+                for number, path in report.missing
+                if path in paths and packets[number].tos in tos
+            ]
+        )
+
     for dscp, by_ecn in lost.items():
         whole = set.intersection(*by_ecn.values())
         if whole:
-            yield Fact(
+            yield _lost(
                 "dscp",
-                FAILED,
                 pair,
                 f"no packet of DSCP {dscp} arrives{where(whole)}",
                 "a filter, a policer, or a queue without bandwidth for that class?",
+                is_proof(whole, [dscp << 2 | ecn for ecn in by_ecn]),
             )
-        fields: dict[tuple[int, ...], list[str]] = {}
+        fields: dict[tuple[int, ...], list[int]] = {}
         for ecn, paths in by_ecn.items():
             if paths - whole:
                 key = tuple(sorted(paths - whole))
-                fields.setdefault(key, []).append(_ECN_NAMES[ecn])
-        for paths_of, names in fields.items():
-            yield Fact(
+                fields.setdefault(key, []).append(ecn)
+        for paths_of, ecns in fields.items():
+            yield _lost(
                 "ecn",
-                FAILED,
                 pair,
-                f"no packet of DSCP {dscp} with {', '.join(names)} arrives"
+                f"no packet of DSCP {dscp} with "
+                f"{', '.join(_ECN_NAMES[ecn] for ecn in ecns)} arrives"
                 f"{where(paths_of)}",
                 "no switch may drop packets for their ECN field",
+                is_proof(paths_of, [dscp << 2 | ecn for ecn in ecns]),
             )
 
 
@@ -237,6 +278,7 @@ def pair_facts(
     *,
     not_measured: str | None,
     in_permutation: bool = False,
+    evidence: Evidence = _NO_EVIDENCE,
 ) -> Iterator[Fact]:
     """Yield what is wrong with the figures of one direction of a pair.
 
@@ -245,17 +287,21 @@ def pair_facts(
         settings: What is demanded.
         not_measured: Why there may be none.
         in_permutation: Whether the pair was to send while all did.
+        evidence: What else is known of the pair.
     """
     names = (pair.source, pair.destination)
     p50_ns = pair.round_trip_p50_ns
     limit_ns = settings.max_latency_ns
     needed = settings.min_permutation_share
+    # Of hosts that were late, figures are those of the hosts.
+    verdict = UNPROVEN if evidence.hosts_late else FAILED
+    busy = ", but its hosts were late" if evidence.hosts_late else ""
     if p50_ns is not None and limit_ns is not None and p50_ns > limit_ns:
         yield Fact(
             "latency",
-            FAILED,
+            verdict,
             names,
-            f"the median round trip is longer than {limit_ns / 1000:g} us",
+            f"the median round trip is longer than {limit_ns / 1000:g} us{busy}",
             None,
             p50_ns,
             f"{p50_ns / 1000:.1f} us",
@@ -263,53 +309,97 @@ def pair_facts(
     if not_measured is not None:
         for check, is_demanded, figure in (
             ("latency", settings.check_latency and limit_ns is not None, p50_ns),
-            ("rate", settings.check_rate, pair.goodput_bps),
+            ("rate", settings.check_rate, pair.rate_share or pair.goodput_bps),
             ("permutation", in_permutation and needed is not None, pair.together_bps),
         ):
             if is_demanded and figure is None:
                 yield Fact(
                     check, UNPROVEN, names, f"not measured: {not_measured}", None
                 )
-    share = pair.rate_share
-    held_up = share is not None and _may_be_held_up(
-        pair.generator_share or 0.0, share, settings
-    )
-    if share is not None and share < settings.min_rate_share:
-        yield Fact(
-            "rate",
-            UNPROVEN if held_up else FAILED,
-            names,
-            f"less than {settings.min_rate_share:.0%} of what its links state"
-            + (", but the data plane was what limited" if held_up else ""),
-            "use faster hosts, fewer ports per host or slower links"
-            if held_up
-            else "a slower port, a shaper or a policer on the way?",
-            share,
-            f"{share:.0%} ({format_rate(_rounded(pair.goodput_bps or 0))})",
-        )
-    lost = pair.retransmitted / pair.packets if pair.packets else 0.0
-    if lost > settings.max_loss_share:
-        yield Fact(
-            "loss",
-            FAILED,
-            names,
-            f"more than {settings.max_loss_share:.2%} of its packets were sent again, "
-            "although it was alone",
-            "bad cable or optics, or a queue shorter than transport.window?",
-            lost,
-            f"{pair.retransmitted} of {pair.packets}",
-        )
+    yield from _rate_facts(pair, settings, evidence)
+    yield from _loss_facts(pair, settings, evidence)
     together = pair.together_share
     if together is not None and needed is not None and together < needed:
         yield Fact(
             "permutation",
-            FAILED,
+            verdict,
             names,
-            f"less than {needed:.0%} of what its links state while all ports send",
+            f"less than {needed:.0%} of what its links state while all ports send"
+            f"{busy}",
             "uplinks with too little capacity, or equal-cost paths chosen unevenly?",
             together,
             f"{together:.0%}",
         )
+
+
+def _rate_facts(
+    pair: PairReport, settings: PreflightSettings, evidence: Evidence
+) -> Iterator[Fact]:
+    """Yield that a pair is too slow: by its message, or by trains if that is moot."""
+    least = settings.min_rate_share
+    goodput_bps = pair.goodput_bps
+    share = (
+        goodput_bps / pair.expected_bps
+        if goodput_bps is not None and pair.expected_bps
+        else None
+    )
+    if share is not None and share >= least:
+        return
+    trains = evidence.train_share
+    is_moot = (
+        share is None
+        or evidence.hosts_late
+        or _may_be_held_up(pair.generator_share or 0.0, share, settings)
+        # What is sent again takes time, in whichever direction packets are lost.
+        or _resent(pair) > settings.max_loss_share
+    )
+    if is_moot and trains is not None and trains >= least:
+        return
+    slow = evidence.slow_share
+    if slow is not None and trains is not None and trains < least:
+        is_moot, share = False, max(slow, share or 0.0)
+    if share is None:
+        return
+    yield Fact(
+        "rate",
+        UNPROVEN if is_moot else FAILED,
+        (pair.source, pair.destination),
+        f"less than {least:.0%} of what its links state"
+        + (", but the data plane was what limited" if is_moot else ""),
+        "use faster hosts, fewer ports per host or slower links"
+        if is_moot
+        else "a slower port, a shaper or a policer on the way?",
+        share,
+        f"{share:.0%} ({format_rate(_rounded(share * (pair.expected_bps or 0)))})",
+    )
+
+
+def _loss_facts(
+    pair: PairReport, settings: PreflightSettings, evidence: Evidence
+) -> Iterator[Fact]:
+    """Yield that packets are lost: hosts that are late send again what was not."""
+    resent = _resent(pair)
+    if resent <= settings.max_loss_share:
+        return
+    is_lossy = evidence.loses(settings.max_loss_share)
+    if is_lossy is False:
+        return
+    yield Fact(
+        "loss",
+        FAILED if is_lossy else UNPROVEN,
+        (pair.source, pair.destination),
+        f"more than {settings.max_loss_share:.2%} of its packets were sent again, "
+        + ("although it was alone" if is_lossy else "but none is known to be lost"),
+        "bad cable or optics, or a queue shorter than transport.window?"
+        if is_lossy
+        else "is transport.retransmit_timeout below what its hosts take to answer?",
+        resent,
+        f"{pair.retransmitted} of {pair.packets}",
+    )
+
+
+def _resent(pair: PairReport) -> float:
+    return pair.retransmitted / pair.packets if pair.packets else 0.0
 
 
 def _may_be_held_up(

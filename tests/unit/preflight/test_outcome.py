@@ -9,6 +9,7 @@ import pytest
 
 from chakram.plan.plan import PortPlan
 from chakram.plan.probes import ProbePacket
+from chakram.preflight.confirmation import Evidence
 from chakram.preflight.flows import Figures
 from chakram.preflight.outcome import (
     Measured,
@@ -332,3 +333,44 @@ def test_only_pairs_that_were_to_send_with_all_others_lack_that_rate() -> None:
     (finding,) = report.findings
     assert (finding.check, finding.where) == ("permutation", "h1 -> h0")
     assert report.passed
+
+
+def test_pairs_pass_by_their_data_and_their_answers() -> None:
+    data, answers = ProbePacket(size_bytes=128, tos=106), 42
+    packets = (data, ProbePacket(size_bytes=128, tos=answers))
+    whole, deaf, mute = PathReport(), PathReport(), PathReport()
+    for report, numbers in ((whole, (0, 1)), (deaf, (1,)), (mute, (0,))):
+        for number in numbers:
+            report.arrived[number, 0] = 1
+    paths = {(0, 1): whole, (0, 2): deaf, (0, 3): mute}
+
+    def pairs(*classes: int) -> set[tuple[int, int]]:
+        return passing(paths, packets, npaths=1, packet_bytes=128, classes=classes)
+
+    # Long packets, too, are of the class of data.
+    assert pairs() == {(0, 1), (0, 3)}
+    assert pairs(answers) == {(0, 1)}
+
+
+def test_a_rate_that_only_trains_reach_is_reached() -> None:
+    pair = pair_of(
+        Measured(
+            tested={(0, 1)},
+            alone={(0, 1): Figures(size_bytes=1024, elapsed_ns=10**6, packets=1)},
+            evidence={(0, 1): Evidence(train_share=0.97)},
+        )
+    )
+
+    assert pair.expected_bps is not None
+    assert pair.goodput_bps == 1024 * 8 / 1e-3
+    assert pair.train_bps == pytest.approx(0.97 * pair.expected_bps)
+    assert pair.rate_share == pytest.approx(0.97)
+
+
+def test_trains_stand_for_a_message_that_never_arrived() -> None:
+    pair = pair_of(
+        Measured(tested={(0, 1)}, evidence={(0, 1): Evidence(train_share=0.5)})
+    )
+
+    assert pair.goodput_bps is None
+    assert pair.rate_share == pytest.approx(0.5)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chakram.preflight.confirmation import Evidence
 from chakram.preflight.folding import Fact, fold
 from chakram.preflight.probing import PathReport, probe_packets
 from chakram.preflight.report import FAILED, UNPROVEN, PairReport
@@ -66,9 +67,38 @@ def test_a_sound_path_has_no_findings() -> None:
     assert found_in(path()) == []
 
 
-@pytest.mark.parametrize("report", [None, path(longest=(0, 0))])
-def test_nothing_that_arrives_is_one_finding(report: PathReport | None) -> None:
-    assert found_in(report) == [("reach", "no packet arrives")]
+def test_nothing_that_arrives_is_one_finding() -> None:
+    assert found_in(path(longest=(0, 0))) == [("reach", "no packet arrives")]
+
+
+@pytest.mark.parametrize(
+    ("report", "check"),
+    [
+        (None, "reach"),
+        (PathReport(), "reach"),
+        (replace(path(longest=(0, 0)), drops=36), "reach"),
+        (replace(path(longest=(1500, 0)), drops=18), "reach"),
+        (replace(path(longest=(600, 600)), drops=8), "mtu"),
+        (replace(path(lost=(194,)), drops=4), "dscp"),
+        (replace(path(lost=(104,)), drops=4), "ecn"),
+    ],
+)
+def test_probes_that_hosts_may_have_lost_prove_nothing(
+    report: PathReport | None, check: str
+) -> None:
+    assert found_in(report) == []
+    (fact,) = facts_of(report)
+    assert (fact.check, fact.verdict) == (check, UNPROVEN)
+    assert "may not have left" in fact.found
+    if report is not None and report.sent:
+        # One more than the socket of the receiver can have dropped.
+        ((accused, _),) = found_in(replace(report, drops=report.drops - 1))
+        assert accused == check
+
+
+def test_a_class_that_is_lost_is_no_black_hole_for_long_packets() -> None:
+    # Long probes are of that class.
+    assert [check for check, _ in found_in(path(lost=(104, 105, 106, 107)))] == ["dscp"]
 
 
 def test_who_refuses_packets_is_said() -> None:
@@ -76,7 +106,7 @@ def test_who_refuses_packets_is_said() -> None:
         (fact,) = facts_of(report)
         return fact.hint
 
-    assert hint(PathReport()) == (
+    assert hint(path(longest=(0, 0))) == (
         "nobody says why: cable, VLAN, filter, or a wrong route?"
     )
     assert hint(PathReport(refused={(0, 0): errno.ENETUNREACH})) == (
@@ -278,9 +308,81 @@ def test_figures_are_held_against_what_is_demanded(
 ) -> None:
     demanded = replace(SETTINGS, **settings)
 
-    found = pair_facts(pair(**figures), demanded, not_measured=None)
+    evidence = Evidence(naks=True)
+    found = pair_facts(pair(**figures), demanded, not_measured=None, evidence=evidence)
 
     assert [(fact.check, fact.verdict) for fact in found] == verdicts
+
+
+SLOW = {"goodput_bps": 20e6}
+RESENT = {"retransmitted": 50}
+
+
+@pytest.mark.parametrize(
+    ("figures", "evidence", "verdicts"),
+    [
+        # Of late hosts a low rate says nothing; trains do.
+        (SLOW, {"hosts_late": True}, [("rate", UNPROVEN)]),
+        (SLOW, {"hosts_late": True, "train_share": 0.9}, []),
+        (SLOW, {"hosts_late": True, "train_share": 0.8}, [("rate", UNPROVEN)]),
+        (
+            SLOW,
+            {"hosts_late": True, "train_share": 0.8, "slow_share": 0.5},
+            [("rate", FAILED)],
+        ),
+        # One train was fast: that no link slows.
+        (
+            SLOW,
+            {"hosts_late": True, "train_share": 0.95, "slow_share": 0.5},
+            [],
+        ),
+        # Hosts that kept up are believed: a shaper may let short trains pass.
+        (SLOW, {"train_share": 1.0, "slow_share": 1.0}, [("rate", FAILED)]),
+        # Nor does a message that was sent again tell in which direction that was.
+        (
+            SLOW | RESENT,
+            {"train_share": 1.0, "probed": 1200, "lost": 0},
+            [],
+        ),
+        # Nothing was measured, but trains arrived.
+        ({"goodput_bps": None}, {"train_share": 0.95}, []),
+        (
+            {"goodput_bps": None},
+            {"train_share": 0.5, "slow_share": 0.5},
+            [("rate", FAILED)],
+        ),
+        # What is sent again need not have been lost.
+        (RESENT, {}, [("loss", UNPROVEN)]),
+        (RESENT, {"naks": True}, [("loss", FAILED)]),
+        (RESENT, {"probed": 1200, "lost": 1}, []),
+        (RESENT, {"probed": 1200, "lost": 2}, [("loss", UNPROVEN)]),
+        (RESENT, {"probed": 1200, "lost": 24}, [("loss", FAILED)]),
+    ],
+)
+def test_a_pair_is_accused_only_on_evidence(
+    figures: dict[str, Any],
+    evidence: dict[str, Any],
+    verdicts: list[tuple[str, str]],
+) -> None:
+    found = pair_facts(
+        pair(**figures), SETTINGS, not_measured=None, evidence=Evidence(**evidence)
+    )
+
+    assert [(fact.check, fact.verdict) for fact in found] == verdicts
+
+
+@pytest.mark.parametrize("check", ["latency", "permutation"])
+def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
+    settings = replace(SETTINGS, max_latency_ns=1, min_permutation_share=0.9)
+
+    def verdict(evidence: Evidence) -> str:
+        found = pair_facts(
+            pair(together_bps=40e6), settings, not_measured=None, evidence=evidence
+        )
+        return {fact.check: fact.verdict for fact in found}[check]
+
+    assert verdict(Evidence()) == FAILED
+    assert verdict(Evidence(hosts_late=True)) == UNPROVEN
 
 
 @pytest.mark.parametrize(
@@ -358,7 +460,9 @@ def test_what_is_too_little_is_told_in_figures(
 ) -> None:
     demanded = replace(SETTINGS, **settings)
 
-    (fact,) = pair_facts(pair(**figures), demanded, not_measured=None)
+    (fact,) = pair_facts(
+        pair(**figures), demanded, not_measured=None, evidence=Evidence(naks=True)
+    )
 
     assert fact.pair == PAIR
     assert (fact.check, fact.found, fact.hint, fact.figure) == said
@@ -499,6 +603,46 @@ def test_a_fault_of_one_port_is_said_once(
     pairs: list[tuple[str, str]], where: list[str]
 ) -> None:
     assert folded(pairs) == where
+
+
+MORE = list(permutations(("h0", "h1", "h2", "h3", "h4", "h5"), 2))
+
+
+def places(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    facts = [Fact("rate", FAILED, each, "slow", None) for each in pairs]
+    return [(finding.where, finding.found) for finding in fold(facts, MORE)]
+
+
+def test_one_pair_that_is_measured_wrongly_does_not_hide_the_port() -> None:
+    to_h1 = [each for each in MORE if each[1] == "h1"]
+
+    assert places(to_h1[1:]) == [("all others -> h1", "slow (in 4 of 5 pairs)")]
+    assert places([*to_h1[1:], ("h3", "h4")]) == [
+        ("all others -> h1", "slow (in 4 of 5 pairs)"),
+        ("h3 -> h4", "slow"),
+    ]
+
+
+def test_two_ports_that_send_badly_are_not_taken_for_their_receivers() -> None:
+    pairs = [each for each in MORE if each[0] in ("h0", "h1", "h2")]
+
+    assert [where for where, _ in places(pairs)] == [
+        "h0 -> all others",
+        "h1 -> all others",
+        "h2 -> all others",
+    ]
+
+
+def test_a_port_that_all_pairs_have_in_common_is_named_however_many_they_are() -> None:
+    ports = [f"h{number}" for number in range(12)]
+    tested = list(permutations(ports, 2))
+    facts = [Fact("rate", FAILED, ("h11", each), "slow", None) for each in ports[:5]]
+
+    (finding,) = fold(facts, tested)
+
+    assert finding.where == (
+        "pairs of h11: h11 -> h0, h11 -> h1, h11 -> h2, h11 -> h3 and 1 more"
+    )
 
 
 def test_different_faults_stay_apart_and_come_in_the_order_of_the_checks() -> None:
