@@ -71,13 +71,15 @@ class Hosts:
         """Return the path of the network namespace that is *host*."""
         return f"/run/netns/{LAB}-{host}"
 
-    def chakram(self, *arguments: object, experiment: Path) -> Ended:
+    def chakram(
+        self, *arguments: object, experiment: Path, limit_s: float = PATIENCE_S
+    ) -> Ended:
         """Run the command on the host of the controller, for an experiment."""
         done = subprocess.run(
             [*self.enter("c"), str(self.program), *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=limit_s,
             check=False,
         )
         assert "Traceback" not in done.stderr

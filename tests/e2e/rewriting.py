@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 _BPF_CALL = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD = 5
 _SCHED_CLS = 3
-_LOAD_BYTES, _STORE_BYTES, _L3_CSUM_REPLACE = 26, 9, 10
+_LOAD_BYTES, _STORE_BYTES, _L3_CSUM_REPLACE, _RANDOM = 26, 9, 10, 7
 _R0, _R1, _R2, _R3, _R4, _R5, _R6, _R7, _R8, _R10 = (*range(9), 10)
 _MOVE, _SET, _ADD, _AND, _OR, _SHIFT = 0xBF, 0xB7, 0x07, 0x57, 0x47, 0x67
 _CALL, _EXIT, _JUMP_NOT_EQUAL, _JUMP_LESS_OR_EQUAL = 0x85, 0x95, 0x55, 0xB5
+_SHIFT_RIGHT, _JUMP_GREATER_OR_EQUAL = 0x77, 0x35
 _WORD_OF_CONTEXT, _BYTE, _STORE_BYTE = 0x61, 0x71, 0x73
 _LENGTH_OF_SKB, _PROTOCOL_OF_SKB = 0, 16
 _PASS, _DROP = 0, 2
@@ -55,7 +56,13 @@ def _byte_at(offset: int) -> list[bytes]:
     ]
 
 
-def _program(*, keep: int = 0xFF, longest: int | None = None) -> bytes:
+def _program(
+    *,
+    keep: int = 0xFF,
+    longest: int | None = None,
+    loss: float | None = None,
+    dscp: int | None = None,
+) -> bytes:
     """Return what clears bits of the type of service of UDP packets, or loses some."""
     rewrite = [
         *_byte_at(_TOS_AT),
@@ -90,7 +97,23 @@ def _program(*, keep: int = 0xFF, longest: int | None = None) -> bytes:
         _instruction(_SET, _R0, value=_DROP),
         _instruction(_EXIT),
     ]
-    work = rewrite if longest is None else lose
+    if loss is not None:
+        # A quarter of 32 random bits stays away from the sign of the constant.
+        lose = [
+            _instruction(_CALL, value=_RANDOM),
+            _instruction(_SHIFT_RIGHT, _R0, value=2),
+            _instruction(_JUMP_GREATER_OR_EQUAL, _R0, 0, 2, value=int(loss * 2**30)),
+            _instruction(_SET, _R0, value=_DROP),
+            _instruction(_EXIT),
+        ]
+    work = rewrite if longest is None and loss is None else lose
+    if dscp is not None:
+        work = [
+            *_byte_at(_TOS_AT),
+            _instruction(_SHIFT_RIGHT, _R0, value=2),
+            _instruction(_JUMP_NOT_EQUAL, _R0, 0, len(work), value=dscp),
+            *work,
+        ]
     return b"".join(
         [
             _instruction(_MOVE, _R6, _R1),
@@ -149,7 +172,14 @@ def missing_bpf() -> str | None:
 
 @contextmanager
 def rewriting(
-    namespace: str, interface: str, *, keep: int = 0xFF, longest: int | None = None
+    namespace: str,
+    interface: str,
+    *,
+    keep: int = 0xFF,
+    longest: int | None = None,
+    loss: float | None = None,
+    dscp: int | None = None,
+    is_egress: bool = False,
 ) -> Iterator[None]:
     """Rewrite or drop the IPv4 UDP packets that enter at *interface*.
 
@@ -158,20 +188,23 @@ def rewriting(
         interface: Its name.
         keep: Bits of the type of service that stay.
         longest: Longer frames are dropped instead, without a word; None: none are.
+        loss: This part of all frames is dropped instead; None: none is.
+        dscp: Only packets of this class are meant; None: all.
+        is_egress: Whether packets that leave there are meant instead.
     """
-    descriptor = _load(_program(keep=keep, longest=longest))
+    descriptor = _load(_program(keep=keep, longest=longest, loss=loss, dscp=dscp))
     try:
-        run_in_namespace(namespace, _attach, interface, descriptor)
+        run_in_namespace(namespace, _attach, interface, descriptor, is_egress)
         yield
     finally:
         run_in_namespace(namespace, _detach, interface)
         os.close(descriptor)
 
 
-def _attach(interface: str, descriptor: int) -> None:
+def _attach(interface: str, descriptor: int, is_egress: bool) -> None:
     with IPRoute() as netlink:
         (index,) = netlink.link_lookup(ifname=interface)
-        netlink.tc("add", "ingress", index)
+        netlink.tc("add", "clsact", index)
         netlink.tc(
             "add-filter",
             "bpf",
@@ -179,7 +212,7 @@ def _attach(interface: str, descriptor: int) -> None:
             ":1",
             fd=descriptor,
             name="rewriting",
-            parent=0xFFFF0000,
+            parent=0xFFFFFFF3 if is_egress else 0xFFFFFFF2,
             direct_action=True,
         )
 
@@ -187,4 +220,4 @@ def _attach(interface: str, descriptor: int) -> None:
 def _detach(interface: str) -> None:
     with IPRoute() as netlink:
         (index,) = netlink.link_lookup(ifname=interface)
-        netlink.tc("del", "ingress", index)
+        netlink.tc("del", "clsact", index)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.control.client import AgentClient
-from chakram.controller.interrupts import Interrupts
-from chakram.controller.preflight_session import Preflight
 from chakram.preflight.report import PairReport, PreflightReport
+from tests import preflight_draws
 from tests.leaks import own_lab
 from tests.support import missing_program, missing_root, require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from chakram.fabric.description import LabState
-    from chakram.results.intervals import AgentSample
 
 LAB = own_lab("pft")
 STAR = "{single_switch: {hosts: 3}}"
@@ -49,45 +46,17 @@ preflight: {{{wanted}}}
     )
 
 
-class Silent:
-    """Nobody who is told how far it is."""
-
-    def phase(self, text: str) -> None:
-        """Ignore it."""
-
-    def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
-        """Ignore it."""
-
-    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
-        """Ignore it."""
-
-    def note(self, text: str) -> None:
-        """Ignore it."""
-
-
 async def preflight_of(
     wanted: Experiment, folder: Path, fault: Callable[[LabState], None]
 ) -> PreflightReport:
     """Return the report of a lab that *fault* has worked on."""
-    with Interrupts() as interrupts:
-        async with wanted.fabric.open(
-            seed=wanted.seed, nports=0, lab_name=LAB, logs=folder
-        ) as world:
-            assert world.lab is not None
-            await asyncio.to_thread(fault, world.lab)
-            (address,) = world.agents
-            async with await AgentClient.connect(
-                address.target, name=address.name
-            ) as client:
-                return await Preflight(
-                    wanted,
-                    ports=world.ports,
-                    clients={address.name: client},
-                    clocks={address.name: await client.measure_clock()},
-                    progress=Silent(),
-                    interrupts=interrupts,
-                    run_id="r",
-                ).run()
+
+    @contextmanager
+    def disturbed(lab: LabState) -> Iterator[None]:
+        fault(lab)
+        yield
+
+    return await preflight_draws.preflight_of(wanted, folder, disturbed, lab_name=LAB)
 
 
 def ip(lab: LabState, switch: str, *words: str) -> None:
