@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.controller.planning import transport_plan
+from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.opcodes import RNR_TIMER_NS
+from chakram.switch.profiles import LinkEnd, ns3_overrun_bytes
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
+    from chakram.fabric.topology import Link
 
 
 def experiment_warnings(experiment: Experiment) -> list[str]:
@@ -20,6 +23,7 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
     warnings += _loss_warnings(experiment)
     warnings += _timeout_warnings(experiment)
     warnings += _reordering_warnings(experiment)
+    warnings += _headroom_warnings(experiment)
     name = experiment.transport.congestion_control.name
     if CONTROLS.load(name).wants_cnps:
         warnings += _mark_warnings(experiment, name)
@@ -96,6 +100,33 @@ def _reordering_warnings(experiment: Experiment) -> list[str]:
         "pair over several paths, and queue pairs take what is overtaken for lost: "
         "each time all that is under way is sent again; with transport.reordering: "
         "accept they keep what comes out of order"
+    ]
+
+
+def _headroom_warnings(experiment: Experiment) -> list[str]:
+    """Return why switches of profile ns3 drop packets in spite of pauses."""
+    fabric = experiment.fabric
+    profile = fabric.switching(experiment.seed).profile
+    if profile.name != "ns3" or fabric.nports is None:
+        return []
+    topology = fabric.to_topology(fabric.nports)
+    packet_bytes = transport_plan(experiment).path_mtu + PACKET_OVERHEAD_BYTES
+
+    def overrun_bytes(link: Link) -> int:
+        end = LinkEnd(rate_bps=link.rate_bps, delay_ns=link.delay_ns)
+        return ns3_overrun_bytes(end, mtu=packet_bytes)
+
+    if topology is None:
+        return []
+    link = max(topology.links, key=overrun_bytes)
+    most_bytes = overrun_bytes(link)
+    if not most_bytes:
+        return []
+    return [
+        f"fabric.switches.profile: ns3 has headroom for three times what a link holds "
+        f"one way, and no packets: on {link.name} (delay {format_time(link.delay_ns)}) "
+        f"up to {about_size(most_bytes)} more come in after a pause, and may be dropped; "
+        "use longer delays, a smaller MTU or profile: sonic"
     ]
 
 

@@ -86,6 +86,21 @@ def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
     return -(-nbytes // _KIB) * _KIB
 
 
+def ns3_headroom_bytes(end: LinkEnd) -> int:
+    """Return the headroom of the RDMA models for ns-3; they have no packets in it."""
+    return 3 * end.bytes_in(end.delay_ns)
+
+
+def ns3_overrun_bytes(end: LinkEnd, *, mtu: int) -> int:
+    """Return by how much what comes in after a pause can exceed that headroom.
+
+    One packet leaves in front of the pause frame and one comes in behind it; the link is
+    full in both directions.
+    """
+    needed_bytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns) + _NS3_FRAME_BYTES
+    return max(0, needed_bytes - ns3_headroom_bytes(end))
+
+
 def fifo(
     ends: Sequence[LinkEnd],
     *,
@@ -171,7 +186,7 @@ def ns3(
     """
     rates = [end.rate_bps for end in ends if end.rate_bps]
     slowest_bps = host_rate_bps or min(rates, default=1)
-    headrooms = [3 * end.bytes_in(end.delay_ns) for end in ends]
+    headrooms = [ns3_headroom_bytes(end) for end in ends]
     shared_bytes = buffer_bytes - sum(headrooms) - len(ends) * _NS3_RESERVED_BYTES
     if shared_bytes <= 0:
         raise ValueError(

@@ -145,3 +145,29 @@ def test_the_window_of_a_dilated_fabric_is_timed_as_its_file_has_it() -> None:
     (warning,) = experiment_warnings(parse_experiment(dilated + text % "500us"))
     assert "500us is less than the 524us that" in warning
     assert experiment_warnings(parse_experiment(dilated + text % "600us")) == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "delay", "is_warned"),
+    [("ns3", "100ns", True), ("ns3", "1us", False), ("sonic", "100ns", False)],
+)
+def test_links_that_are_too_short_for_the_headroom_of_ns3_are_warned_of(
+    profile: str, delay: str, is_warned: bool
+) -> None:
+    experiment = parse_experiment(
+        f"""
+version: 1
+name: x
+jobs: [{{name: j, trace: {{synth: incast, ranks: 8, fan_in: 7, receiver: 0}}}}]
+fabric:
+  kind: namespaces
+  topology: {{single_switch: {{hosts: 8}}}}
+  links: {{host: {{rate: 100Gbit, delay: {delay}}}}}
+  switches: {{profile: {profile}}}
+transport: {{window: 16MiB}}
+"""
+    )
+    found = [each for each in experiment_warnings(experiment) if "headroom" in each]
+    assert [each.split(":")[0] for each in found] == (
+        ["fabric.switches.profile"] if is_warned else []
+    )

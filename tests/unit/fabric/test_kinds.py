@@ -65,6 +65,17 @@ def test_what_no_kernel_does_is_no_lab(
     assert not fabric.to_topology().is_shaped
 
 
+def test_nodes_that_forward_are_no_lab() -> None:
+    fabric = NamespaceFabric.model_validate(
+        {
+            "kind": "namespaces",
+            "topology": {"torus": {"dimensions": [2, 2]}},
+            "links": {"host": {"rate": "1Gbit"}, "uplink": {"rate": "1Gbit"}},
+        }
+    )
+    assert not fabric.to_topology().is_shaped
+
+
 def test_loopback_has_as_many_ports_as_it_or_the_jobs_say() -> None:
     named = LoopbackFabric.model_validate(
         {"kind": "loopback", "ports": 4, "rate": "1Gbit"}

@@ -161,8 +161,15 @@ class NamespaceFabric(LocalFabric):
     def to_topology(self, nports: int | None = None) -> Topology:
         """Return the topology."""
         topology = self.topology.to_topology(self.links)
-        # Nothing marks in a kernel, and none is that fast: other switches are meant.
-        is_other = self.switch != "kernel" or self.switches is not None or self.may_mark
+        # Nothing marks in a kernel, none is that fast, and no host of a lab forwards:
+        # other switches are meant.
+        shape = self.topology.shape
+        is_other = (
+            self.switch != "kernel"
+            or self.switches is not None
+            or self.may_mark
+            or (shape is not None and not shape.is_built)
+        )
         is_lab = all((link.rate_bps or 0) <= _LAB_LIMIT_BPS for link in topology.links)
         return replace(
             topology,
