@@ -125,8 +125,8 @@ def _headroom_warnings(experiment: Experiment) -> list[str]:
     return [
         f"fabric.switches.profile: ns3 has headroom for three times what a link holds "
         f"one way, and no packets: on {link.name} (delay {format_time(link.delay_ns)}) "
-        f"up to {about_size(most_bytes)} more come in after a pause, and may be dropped; "
-        "use longer delays, a smaller MTU or profile: sonic"
+        f"up to {about_size(most_bytes)} more come in after a pause, and may be "
+        "dropped; use longer delays, a smaller MTU or profile: sonic"
     ]
 
 

@@ -390,13 +390,18 @@ def simulate_run(
 ) -> dict[CollectiveKey, int]:
     """Return the mean time of every collective in what a run does.
 
-    Without faults its iterations are alike, and one is simulated; with them, all are.
+    Iterations of one job without faults are alike, and one is simulated. With faults
+    all are, and with several jobs, whose iterations overlap differently each time.
 
     Raises:
         RunFailed: If the simulated job does not end.
     """
+    warmup = plan.agents[0].settings.warmup
     if faults == Faults():
-        return simulate(plan, topology, seed, switching)
+        if len(_by_job(plan)) == 1:
+            return simulate(plan, topology, seed, switching)
+        result = simulate_plan(plan, topology, seed=seed, switching=switching)
+        return durations(plan, result, warmup=warmup)
     result = simulated_with(
         LinkFaults(faults.links, topology),
         faults.links,
@@ -410,7 +415,7 @@ def simulate_run(
         ),
         may_never_begin=True,
     )
-    return durations(plan, result, warmup=plan.agents[0].settings.warmup)
+    return durations(plan, result, warmup=warmup)
 
 
 def simulate_draws(

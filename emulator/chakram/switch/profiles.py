@@ -94,8 +94,8 @@ def ns3_headroom_bytes(end: LinkEnd) -> int:
 def ns3_overrun_bytes(end: LinkEnd, *, mtu: int) -> int:
     """Return by how much what comes in after a pause can exceed that headroom.
 
-    One packet leaves in front of the pause frame and one comes in behind it; the link is
-    full in both directions.
+    One packet leaves in front of the pause frame and one comes in behind it; the link
+    is full in both directions.
     """
     needed_bytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns) + _NS3_FRAME_BYTES
     return max(0, needed_bytes - ns3_headroom_bytes(end))

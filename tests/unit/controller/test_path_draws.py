@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from chakram.collectives.groups import world_group
+from chakram.config.experiment import parse_experiment
 from chakram.config.transport import Faults
-from chakram.controller.predictions import DRAWS, medians, path_draws, simulate_draws
+from chakram.controller.job_loading import load_jobs
+from chakram.controller.planning import build_plan
+from chakram.controller.predictions import (
+    DRAWS,
+    durations,
+    medians,
+    path_draws,
+    simulate_draws,
+    simulate_run,
+)
 from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.shapes import single_switch
+from chakram.predict.simulator.job import simulate_plan
 from chakram.results.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, KernelPaths
 from chakram.switch.profiles import Switching
@@ -47,6 +58,47 @@ def test_every_draw_is_a_prediction_of_its_own() -> None:
     assert list(several) == [f"simulate.{number}" for number in range(4)]
     assert several["simulate.0"] == one["simulate"]
     assert len({tuple(times.values()) for times in several.values()}) > 1
+
+
+TWO_JOBS = """
+version: 1
+name: two
+jobs:
+  - name: one
+    trace: {synth: moe, ranks: 4, ep: 4, dp: 1, layers: 2, all_to_all: 64KiB}
+    compute: {from: none}
+    placement: {pattern: striped}
+  - name: other
+    trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1, all_to_all: 128KiB}
+    compute: {from: none}
+    placement: {pattern: striped}
+    repeat: until_others_end
+iterations: {warmup: 1, measured: 4}
+fabric:
+  kind: namespaces
+  topology: {clos: {leaves: 2, spines: 1, hosts_per_leaf: 4}}
+  links: {host: {rate: 1Gbit}, uplink: {rate: 1Gbit}}
+transport: {congestion_control: fixed_rate}
+"""
+
+
+def test_of_several_jobs_all_iterations_are_predicted() -> None:
+    experiment = parse_experiment(TWO_JOBS)
+    topology = experiment.fabric.to_topology(8)
+    assert topology is not None
+    ports = experiment.fabric.simulated_ports(topology)
+    plan = build_plan(experiment, load_jobs(experiment), ports, run_id="r")
+    switching = experiment.fabric.switching(1)
+    result = simulate_plan(plan, topology, seed=1, switching=switching)
+    means = durations(plan, result, warmup=1)
+    assert simulate_run(plan, topology, 1, switching, Faults()) == means
+    # One iteration of either is something else.
+    short = simulate_plan(
+        plan, topology, seed=1, warmup=0, measured=1, switching=switching
+    )
+    first = durations(plan, short)
+    apart = [abs(first[key] - mean) / mean for key, mean in means.items()]
+    assert max(apart) > 0.05
 
 
 def test_draws_of_one_source_are_taken_together() -> None:
