@@ -387,8 +387,8 @@ def path_draws(
 
 def simulate_run(
     plan: Plan, topology: Topology, seed: int, switching: Switching, faults: Faults
-) -> dict[CollectiveKey, int]:
-    """Return the mean time of every collective in what a run does.
+) -> tuple[dict[CollectiveKey, int], SimulationResult]:
+    """Return the mean time of every collective in what a run does, and the simulation.
 
     Iterations of one job without faults are alike, and one is simulated. With faults
     all are, and with several jobs, whose iterations overlap differently each time.
@@ -396,12 +396,8 @@ def simulate_run(
     Raises:
         RunFailed: If the simulated job does not end.
     """
-    warmup = plan.agents[0].settings.warmup
-    if faults == Faults():
-        if len(_by_job(plan)) == 1:
-            return simulate(plan, topology, seed, switching)
-        result = simulate_plan(plan, topology, seed=seed, switching=switching)
-        return durations(plan, result, warmup=warmup)
+    is_one = faults == Faults() and len(_by_job(plan)) == 1
+    warmup = 0 if is_one else plan.agents[0].settings.warmup
     result = simulated_with(
         LinkFaults(faults.links, topology),
         faults.links,
@@ -410,12 +406,35 @@ def simulate_run(
             plan,
             topology,
             seed=seed,
+            warmup=0 if is_one else None,
+            measured=1 if is_one else None,
             switching=switching,
             faults=happening,
         ),
         may_never_begin=True,
     )
-    return durations(plan, result, warmup=warmup)
+    return durations(plan, result, warmup=warmup), result
+
+
+def lost_in(result: SimulationResult) -> int:
+    """Return how many packets were dropped, or disturbed on purpose."""
+    return sum(result.dropped.values()) + sum(result.injected.values())
+
+
+def early_timeouts(resent: int, lost: int) -> tuple[str, ...]:
+    """Say that timeouts were shorter than what packets take under load, if they were.
+
+    Args:
+        resent: Packets that were sent again because no answer came in time.
+        lost: Packets that were dropped, lost or damaged, or that the peer asked for.
+    """
+    if not resent or lost:
+        return ()
+    return (
+        f"timeouts are shorter than what packets take under load: {resent} are sent "
+        "again although none is lost; raise transport.retransmit_timeout, or lower "
+        "transport.window",
+    )
 
 
 def simulate_draws(
@@ -429,22 +448,28 @@ def simulate_draws(
 
     Returns:
         By source: ``simulate``, or that with the number of the draw if there are more;
-        and what is to be said of it: with faults a run need not come to its end, and is
-        made all the same.
+        and what is to be said of it: timeouts that are too short, and that with faults
+        a run need not come to its end, and is made all the same.
 
     Raises:
         RunFailed: If a simulated job without faults does not end.
     """
     name = f"{SIMULATE}{DRAW}{{}}" if len(draws) > 1 else SIMULATE
     try:
-        return {
-            name.format(number): simulate_run(plan, topology, seed, switching, faults)
-            for number, switching in enumerate(draws)
-        }, ()
+        found = [
+            simulate_run(plan, topology, seed, switching, faults) for switching in draws
+        ]
     except RunFailed as error:
         if faults == Faults():
             raise
         return {}, (f"nothing is predicted with these faults: {error}",)
+    notes = [
+        early_timeouts(result.resent_for_timeout, lost_in(result))
+        for _, result in found
+    ]
+    return {
+        name.format(number): times for number, (times, _) in enumerate(found)
+    }, tuple(f"simulated: {note}" for note in max(notes))
 
 
 def medians(

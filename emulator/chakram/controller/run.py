@@ -20,6 +20,7 @@ from chakram.controller.predictions import (
     alone_times,
     apart,
     bounds,
+    early_timeouts,
     fair_times,
     medians,
     path_draws,
@@ -73,6 +74,8 @@ _VERIFIED = {
     "wrong_payloads": "wrong_payload_packets",
 }
 """Counters of all agents by the names that ``run.json`` has for them."""
+_RESENT = {"timeout": "retransmitted_packets_timeout"}
+_LOSSES = {name: name for name in ("nak_sent", "nak_received")}
 
 
 def psn_seed_of(experiment: Experiment) -> int:
@@ -335,6 +338,8 @@ class Run:
                 self._experiment.faults,
             )
             self.reference.notes += notes
+            for note in notes:
+                self._progress.note(note)
         identities = OperationTable(plan).identities
         for source, times_ns in (
             ("bound", self.reference.bounds),
@@ -441,6 +446,12 @@ class Run:
                     else ()
                 ),
                 *(self._link_faults.banners() if self._link_faults else ()),
+                *early_timeouts(
+                    self._observer.counted(_RESENT).get("timeout", 0),
+                    sum(self._observer.counted(_LOSSES).values())
+                    + sum(injected.values())
+                    + sum(link.drops or 0 for link in links),
+                ),
                 *invalid_banners(invalid),
                 *verification_banners(self._observer.counted(_VERIFIED)),
                 *(captures.banners() if captures is not None else ()),

@@ -11,7 +11,9 @@ from chakram.controller.predictions import (
     alone_times,
     bounds,
     durations,
+    early_timeouts,
     fair_times,
+    lost_in,
 )
 from chakram.controller.reporting import (
     faults_disturbed,
@@ -101,6 +103,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             *directory.manifest.banners,
             *by_itself.notes,
             *simulated_banners(result, switching),
+            *early_timeouts(result.resent_for_timeout, lost_in(result)),
             *faults.banners(),
             *injected_banners(
                 injected, result.disturbed, experiment.faults, alone=request.alone

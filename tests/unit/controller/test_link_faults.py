@@ -93,7 +93,7 @@ def simulated(
 def predicted(plan: Plan, *links: dict[str, Any]) -> list[int]:
     """Return what is predicted of a run of the two collectives of a job."""
     faults = Faults(links=tuple(LinkFaultSettings(**each) for each in links))
-    found = simulate_run(plan, TOPOLOGY, 1, Switching(ecmp=PATHS), faults)
+    found, _ = simulate_run(plan, TOPOLOGY, 1, Switching(ecmp=PATHS), faults)
     return [times_ns for _, times_ns in sorted(found.items())]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chakram.collectives.groups import world_group
 from chakram.config.experiment import parse_experiment
 from chakram.config.transport import Faults
@@ -91,7 +93,7 @@ def test_of_several_jobs_all_iterations_are_predicted() -> None:
     switching = experiment.fabric.switching(1)
     result = simulate_plan(plan, topology, seed=1, switching=switching)
     means = durations(plan, result, warmup=1)
-    assert simulate_run(plan, topology, 1, switching, Faults()) == means
+    assert simulate_run(plan, topology, 1, switching, Faults())[0] == means
     # One iteration of either is something else.
     short = simulate_plan(
         plan, topology, seed=1, warmup=0, measured=1, switching=switching
@@ -99,6 +101,46 @@ def test_of_several_jobs_all_iterations_are_predicted() -> None:
     first = durations(plan, short)
     apart = [abs(first[key] - mean) / mean for key, mean in means.items()]
     assert max(apart) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("timeout", "queue", "is_told"),
+    [
+        ("3400us", "100MiB", True),
+        ("20ms", "100MiB", False),
+        ("3400us", "256KiB", False),
+    ],
+)
+def test_timeouts_that_are_too_short_under_load_are_told_before_a_run(
+    timeout: str, queue: str, is_told: bool
+) -> None:
+    # A window takes 524 us, and six others may be in front of it: where nothing is
+    # dropped, nothing is wrong but the timeout.
+    experiment = parse_experiment(
+        f"""
+version: 1
+name: in
+jobs:
+  - name: j
+    trace: {{synth: incast, ranks: 8, fan_in: 7, receiver: 0, size: 1MiB}}
+fabric:
+  kind: namespaces
+  topology: {{single_switch: {{hosts: 8}}}}
+  links: {{host: {{rate: 1Gbit, queue: {queue}}}}}
+  switches: {{profile: fifo}}
+transport: {{window: 64KiB, retransmit_timeout: {timeout}, retry_limit: 7}}
+"""
+    )
+    topology = experiment.fabric.to_topology(8)
+    assert topology is not None
+    ports = experiment.fabric.simulated_ports(topology)
+    plan = build_plan(experiment, load_jobs(experiment), ports, run_id="r")
+    draws = [experiment.fabric.switching(1)]
+    found, notes = simulate_draws(plan, topology, 1, draws, Faults())
+    assert list(found) == ["simulate"]
+    assert [note[:30] for note in notes] == (
+        ["simulated: timeouts are shorte"] if is_told else []
+    )
 
 
 def test_draws_of_one_source_are_taken_together() -> None:

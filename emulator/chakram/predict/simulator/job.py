@@ -74,6 +74,7 @@ class SimulationResult:
         events: How many events were simulated.
         injected: By what was done, packets that ports disturbed on purpose.
         disturbed: By fault of the plan, how many packets it has disturbed.
+        resent_for_timeout: Packets that were sent again because no answer came in time.
     """
 
     records: RecordRows
@@ -92,6 +93,7 @@ class SimulationResult:
     events: int
     injected: dict[str, int]
     disturbed: tuple[int, ...]
+    resent_for_timeout: int
 
 
 def simulate_plan(
@@ -220,6 +222,11 @@ def simulate_plan(
         hops=fabric.hops,
         injected=_injected(endpoints),
         disturbed=_disturbed(endpoints, len(settings.faults)),
+        resent_for_timeout=sum(
+            pair.requester.retries.for_timeout
+            for endpoint in endpoints
+            for pair in endpoint.engine.queue_pairs()
+        ),
     )
 
 
