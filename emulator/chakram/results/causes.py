@@ -49,8 +49,8 @@ _OF_PEERS = 0.9
 _AS_FULL = 0.95
 """Of two links the latter is as full as the former with that part of its load."""
 
-_IDLE = 0.01
-"""A link that carried less than that part of what its siblings did carried nothing."""
+_CARRIED = 0.5
+"""A link that carried less than that part of the headers sent there was down."""
 
 _BIT_NS = 8 * 10**9
 _NEVER_LOST = frozenset({Part.PROPAGATE, Part.SCHEDULE, Part.UNKNOWN})
@@ -523,17 +523,14 @@ class _Judge:
         return group if len(group) > 1 else []
 
     def _is_dead(self, link: LinkRecord) -> bool:
-        """Tell whether one of several choices was down, or carried nothing.
+        """Tell whether one of several choices was down, or lost what was sent there.
 
-        Where paths are known it must have been the choice of some.
+        A link that nothing was sent to is idle, not dead: the hash may avoid it.
         """
         if link.down_ns is not None:
             return link.down_ns > 0
-        others = [each.bytes for each in self._siblings(link.port) if each is not link]
-        if not others or link.bytes > _IDLE * max(others):
-            return False
-        known = any(sent.path is not None for sent in self._around.sent)
-        return not known or (link.port or "") in self._packets
+        sent = self._packets[link.port or ""] * self._around.overhead_bytes
+        return link.bytes < _CARRIED * sent
 
     def _is_slow(self, port: str | None) -> bool:
         """Tell whether a link lost a part of its rate, or others like it have more."""
