@@ -53,6 +53,15 @@ def why(
             "without each possible cause.",
         ),
     ] = False,
+    budget_s: Annotated[
+        float,
+        typer.Option(
+            "--budget",
+            metavar="SECONDS",
+            min=0,
+            help="Time that simulations to test causes may take.",
+        ),
+    ] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Explain where a run lost time: causes, links and ranks."""
@@ -61,7 +70,8 @@ def why(
 
     if other is not None:
         sides = [
-            _explained(open_run(each), until, job, no_verify) for each in (run, other)
+            _explained(open_run(each), until, job, budget_s, no_verify)
+            for each in (run, other)
         ]
         document = why_difference(sides[0], sides[1])
         if as_json:
@@ -70,7 +80,7 @@ def why(
             print("\n".join(_difference_lines(document)))
         return
     results = open_run(run)
-    explained = _explained(results, until, job, no_verify)
+    explained = _explained(results, until, job, budget_s, no_verify)
     if as_json:
         document = {"incomplete": results.incomplete, **why_document(*explained)}
         print_json("why", document)
@@ -81,7 +91,11 @@ def why(
 
 
 def _explained(
-    results: RunResults, until: str | None, job: str | None, no_verify: bool
+    results: RunResults,
+    until: str | None,
+    job: str | None,
+    budget_s: float,
+    no_verify: bool,
 ) -> tuple[Why, Verdict | None, str | None]:
     from chakram.observe.why import why_of
 
@@ -92,7 +106,7 @@ def _explained(
         return found, None, "--until explains a part of the iteration"
     from chakram.controller.verification import verify
 
-    verified = verify(results, found, job=job, say=_say)
+    verified = verify(results, found, job=job, budget_s=budget_s, say=_say)
     return found, verified.verdict, verified.reason
 
 

@@ -8,6 +8,7 @@ fitted to some of the measured iterations, and they are judged by the others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -107,6 +108,7 @@ class Fit:
         misfit: Of that with the faults that were found.
         noise: How far the measured iterations are from one another.
         tried: What else was simulated.
+        simulations: How many there were.
         measured_ns: Mean time of a measured iteration.
     """
 
@@ -117,6 +119,7 @@ class Fit:
     misfit: float
     noise: float
     tried: tuple[str, ...]
+    simulations: int
     measured_ns: float
 
     @property
@@ -125,19 +128,26 @@ class Fit:
         return self.misfit <= max(_LEAST_MISFIT, 2 * self.noise)
 
 
-def fit(results: RunResults, *, job: str | None = None) -> Fit:
+def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) -> Fit:
     """Return the faults that explain a run on a network.
+
+    Args:
+        results: Of the run.
+        job: The job that is explained; None: all.
+        budget_s: After that time no further fault is looked for.
 
     Raises:
         InputError: If its experiment or its traces cannot be read again.
         ChakramError: If it cannot be simulated without faults.
     """
-    return _Search(results, job).fit()
+    return _Search(results, job, time.monotonic() + budget_s).fit()
 
 
 class _Search:
-    def __init__(self, results: RunResults, job: str | None) -> None:
+    def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
         self._job = job
+        self._until_s = until_s
+        self._simulations = 1
         self._null = _without_faults(results)
         self._links = {each.port: each for each in results.links() if each.port}
         halves = _measured(results, job)
@@ -152,7 +162,11 @@ class _Search:
         shown = self._shown(run)
         found: list[tuple[Hypothesis, tuple[Hypothesis, ...]]] = []
         null_misfit = now = misfit(self._judged_by, shown)
-        while len(found) < _MOST_FAULTS and now > self._enough():
+        while (
+            len(found) < _MOST_FAULTS
+            and now > self._enough()
+            and time.monotonic() < self._until_s
+        ):
             ways = _ways(run)
             hypotheses = [
                 hypothesis
@@ -182,6 +196,7 @@ class _Search:
             misfit=now,
             noise=self._noise,
             tried=tuple(dict.fromkeys(self._tried)),
+            simulations=self._simulations,
             measured_ns=(self._fitted_to.iteration_ns + self._judged_by.iteration_ns)
             / 2,
         )
@@ -284,6 +299,7 @@ class _Search:
         )
 
     def _try(self, variant: Variant) -> Observed | None:
+        self._simulations += 1
         try:
             return self._shown(rerun(variant))
         except ChakramError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.counterfactual import (
@@ -21,6 +23,7 @@ from chakram.errors import ChakramError, InputError
 from chakram.observe.manifest import SIMULATE
 from chakram.results.verdict import (
     LEAST_SAVING,
+    CauseClass,
     Finding,
     Saving,
     Suspect,
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 
 SEEDS = 8
 """Repetitions with other random numbers, where a run has any."""
+
+BUDGET_S = 60.0
+"""What testing the causes of a run may take, unless more is allowed."""
 
 _WARN_S = 2.0
 
@@ -59,26 +65,32 @@ def verify(
     why: Why,
     *,
     job: str | None = None,
+    budget_s: float = BUDGET_S,
     say: Say = lambda _: None,
 ) -> Verified:
-    """Simulate a run in virtual time without each suspect.
+    """Simulate a run without each suspect.
 
     Args:
         results: Of the run.
         why: Its critical path.
         job: The job that is explained; None: all.
+        budget_s: What the simulations may take, about.  Where that is too little for
+            all, limits of the design are left out first.
         say: Told what it is going to cost, where that is long.
     """
     try:
-        return Verified(verdict=_verdict(results, why, job, say))
+        return Verified(verdict=_verdict(results, why, job, budget_s, say))
     except ChakramError as error:
         return Verified(verdict=None, reason=str(error))
 
 
-def _verdict(results: RunResults, why: Why, job: str | None, say: Say) -> Verdict:
+def _verdict(
+    results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
+) -> Verdict:
     if results.manifest.world != SIMULATE:
-        return _of_network(results, why, job, say)
+        return _of_network(results, why, job, budget_s, say)
     where = str(results.path)
+    _refuse_long(where, "simulating it took", _recorded_s(results), budget_s)
     base = variant_of(results.manifest, where)
     watch = _Watch()
     run = rerun(base)
@@ -92,8 +104,9 @@ def _verdict(results: RunResults, why: Why, job: str | None, say: Say) -> Verdic
             "version, or its random numbers are not those of its seed",
             "simulate the experiment again",
         )
-    cases = _cases(base, run, results, why, job)
-    _announce(cases, cost_s, say)
+    cases = _affordable(
+        _cases(base, run, results, why, job), where, cost_s, budget_s, say
+    )
     timer = _Timer(base, run, cases, job)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
@@ -101,6 +114,24 @@ def _verdict(results: RunResults, why: Why, job: str | None, say: Say) -> Verdic
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
     return verdict
+
+
+def _recorded_s(results: RunResults) -> float:
+    """Return how long the simulation took whose results these are."""
+    manifest = results.manifest
+    if manifest.ended_at is None:
+        return 0.0
+    ended = datetime.fromisoformat(manifest.ended_at)
+    return (ended - datetime.fromisoformat(manifest.started_at)).total_seconds()
+
+
+def _refuse_long(where: str, what: str, cost_s: float, budget_s: float) -> None:
+    if cost_s > budget_s:
+        raise InputError(
+            where,
+            f"{what} about {cost_s:.0f} s, more than the {budget_s:.0f} s allowed",
+            f"chakram why --budget {math.ceil(2 * cost_s)}",
+        )
 
 
 def _cases(
@@ -116,19 +147,30 @@ def _cases(
     )
 
 
-def _announce(cases: Sequence[Case], cost_s: float, say: Say) -> None:
+def _affordable(
+    cases: list[Case], where: str, cost_s: float, budget_s: float, say: Say
+) -> list[Case]:
+    """Return what can be tested in time, and announce what that takes."""
+    if cost_s * len(cases) > budget_s:
+        cases = [case for case in cases if case.suspect.kind is CauseClass.FAULT]
+        say("limits of the design are not tested: that takes longer than --budget")
     expected_s = cost_s * len(cases)
+    _refuse_long(where, f"testing {len(cases)} causes takes", expected_s, budget_s)
     if expected_s > _WARN_S:
         say(
             f"testing {len(cases)} possible causes by simulation, about "
             f"{expected_s:.0f} s (--no-verify leaves it out)"
         )
+    return cases
 
 
-def _of_network(results: RunResults, why: Why, job: str | None, say: Say) -> Verdict:
+def _of_network(
+    results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
+) -> Verdict:
     """Fit a simulation to a run on a network, and test the causes in that."""
     say("fitting simulations to the measured messages (--no-verify leaves it out)")
-    fitted = fit(results, job=job)
+    watch = _Watch()
+    fitted = fit(results, job=job, budget_s=budget_s)
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
     unexplained = 1 - simulated_ns / fitted.measured_ns
@@ -144,7 +186,11 @@ def _of_network(results: RunResults, why: Why, job: str | None, say: Say) -> Ver
             + (", ".join(fitted.tried) or "nothing, for the records propose nothing")
         )
     own = [_fitted_case(found, why) for found, _ in fitted.found]
-    cases = [*own, *_cases(base, run, results, why, job)]
+    cost_s = watch.elapsed_s() / max(1, fitted.simulations)
+    others = _cases(base, run, results, why, job)
+    if cost_s * (len(own) + len(others)) > budget_s:
+        others = [case for case in others if case.suspect.kind is CauseClass.FAULT]
+    cases = [*own, *others]
     timer = _Timer(base, run, cases, job)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
