@@ -202,8 +202,10 @@ def make_sound(folder: Path) -> None:
     (folder / "replayedCommsPerf.json").write_text(
         json.dumps(
             [
-                {"comms": "all_reduce", "latency_us": 30.5, "global_latency": 31.0,
-                 "in_msg_size": 1024, "out_msg_size": 1024, "dtype": "float", "id": 1}
+                {"comms": "all_reduce", "latency_us": 30.5, "global_latency_us": 31.0,
+                 "in_msg_size": 1024, "world_size": 4, "dtype": "float", "id": at,
+                 "pg_id": 0}
+                for at in (1, 2, 1, 2)
             ]
         )
     )  # fmt: skip

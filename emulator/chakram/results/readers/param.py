@@ -38,6 +38,8 @@ _DTYPE_BYTES = {
 _HINT = "is it a replayedCommsPerf.rank-N.json?"
 _MOST = 1 << 50
 
+_MOST_DTYPE_BYTES = 64
+
 
 class Replayed(NamedTuple):
     """A collective on one rank.
@@ -75,8 +77,10 @@ def read_replayed(document: object, source: str) -> list[Replayed]:
     found: list[Replayed] = []
     for place, record in enumerate(document):
         where = f"{source}: [{place}]"
-        if not isinstance(record, Mapping) or not isinstance(
-            record.get("comms", ""), str
+        if (
+            not isinstance(record, Mapping)
+            or not isinstance(record.get("comms", ""), str)
+            or not isinstance(record.get("id"), int | str | None)
         ):
             raise ResultsError(where, "is not what a replay records", _HINT)
         if (identity := record.get("id")) is not None:
@@ -108,7 +112,7 @@ def _replayed(
     each = record.get("dtype_size") or _DTYPE_BYTES.get(
         str(record.get("dtype", "")).lower().removeprefix("torch.")
     )
-    if not isinstance(each, int):
+    if not isinstance(each, int) or not 0 < each <= _MOST_DTYPE_BYTES:
         raise ResultsError(where, f"has dtype {record.get('dtype')!r}", _HINT)
     input_bytes = _whole(record, "in_msg_size", where) * each
     time_us = record.get("global_latency_us")

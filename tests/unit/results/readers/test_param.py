@@ -58,6 +58,8 @@ def test_the_latency_of_the_rank_stands_in_for_that_of_all() -> None:
         ("text", "is not a list"),
         ([], "has no collective"),
         ([{"comms": 3}], r"r.json: \[0\]: is not what a replay records"),
+        ([record(id={})], r"r.json: \[0\]: is not what a replay records"),
+        ([record(dtype_size=-8)], "has dtype"),
         ([record(dtype="strange")], "has dtype 'strange'"),
         ([record(in_msg_size=-1)], "in_msg_size is -1"),
         ([record(world_size=None)], "world_size is None"),
