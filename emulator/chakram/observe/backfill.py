@@ -181,7 +181,7 @@ class _Replay:
         self._live.begin_of(_Names(plan))
         self._number = {(rank.job, rank.rank): rank.number for rank in plan.ranks}
         self._agent_of_rank = {rank.number: rank.agent for rank in plan.ranks}
-        self._agent_of_port = {rank.port: rank.agent for rank in plan.ranks}
+        self._agent_of_port = {port.number: port.agent for port in plan.ports}
         self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
         self._counters = np.zeros((len(self._agents), TOTAL_SLOTS), np.int64)
         self.events = [

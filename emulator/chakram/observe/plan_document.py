@@ -78,6 +78,8 @@ class PlanDocument:
                 raise ValueError(f"it has a {what} twice")
         for port in self.ports:
             check_fields(port)
+            if agents and port.agent not in agents:
+                raise ValueError(f"it knows no agent {port.agent}")
         for rank in self.ranks:
             if rank.port not in ports:
                 raise ValueError(f"it knows no port {rank.port}")

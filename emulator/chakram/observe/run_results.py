@@ -28,7 +28,11 @@ from chakram.observe.rocev2 import (
     traffic_of,
 )
 from chakram.observe.run_lock import read_manifest_of_now
-from chakram.observe.table_checks import check_ranks, check_table, may_be_null
+from chakram.observe.table_checks import (
+    check_references,
+    check_table,
+    may_be_null,
+)
 from chakram.observe.tables import LINKS, OF_EVERY_TABLE, RANKS, SCHEMAS
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.results.banners import incomplete
@@ -87,7 +91,7 @@ class RunResults:
         plan = self.plan()
         problems = [
             *check_table(table.select(names), name),
-            *(() if plan is None else check_ranks(table, name, plan.places)),
+            *(() if plan is None else check_references(table, name, plan)),
         ]
         if problems:
             raise RunDirectoryError(
@@ -326,20 +330,16 @@ class RunResults:
 
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
         """Return the ports of ``plan.json`` by number: all that queue pairs are at."""
-        with self._explained_table("queue_pair_ends"):
-            used = {*ends["port"].to_pylist(), *ends["peer_port"].to_pylist()}
-        plan = self.plan()
-        ports = {
+        if ends.num_rows and self.plan() is None:
+            raise RunDirectoryError(
+                str(self.path / PLAN),
+                "is missing",
+                "it says where queue pairs are; take another copy of the run",
+            )
+        return {
             port.number: {"host": port.host, "address": port.address}
             for port in self.ports()
         }
-        if unknown := sorted(used - set(ports)):
-            raise RunDirectoryError(
-                str(self.path / PLAN),
-                "is missing" if plan is None else f"knows no port {unknown[0]}",
-                "it says where queue pairs are; take another copy of the run",
-            )
-        return ports
 
     @contextmanager
     def _explained_table(self, *names: str) -> Iterator[None]:

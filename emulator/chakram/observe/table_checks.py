@@ -6,7 +6,8 @@ checks can be summed, drawn and looked up without further care.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,9 @@ from chakram.observe.tables import (
     SCHEMAS,
     WAY_PARTS,
 )
+
+if TYPE_CHECKING:
+    from chakram.observe.plan_document import PlanDocument
 
 _MOST_NS = 1 << 60
 """36 years: the sum of any eight such times is less than 2**63."""
@@ -70,7 +74,8 @@ _WORDS: dict[tuple[str, str], frozenset[str]] = {
 }
 """Columns that hold one of a few words."""
 
-RANKS_OF = {
+_PORTS_OF = {"ports": ("port",), "queue_pair_ends": ("port", "peer_port")}
+_RANKS_OF = {
     "flows": ("src", "dst"),
     "ranks": ("rank",),
     "operations": ("rank",),
@@ -161,22 +166,26 @@ def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
     return (-_MOST_NS if name in _MAY_BE_NEGATIVE else 0), _MOST_NS
 
 
-def check_ranks(
-    table: pa.Table, name: str, known: Collection[tuple[str, int]]
-) -> Iterator[str]:
-    """Yield which ranks a table names that a plan does not have, as clauses.
+def check_references(table: pa.Table, name: str, plan: PlanDocument) -> Iterator[str]:
+    """Yield which ranks and ports a table names that a plan does not have, as clauses.
 
     Args:
-        table: Any of its columns; without the job, or ranks, nothing is found.
+        table: Any of its columns; without the job no rank is looked up.
         name: One of ``SCHEMAS``.
-        known: Jobs and ranks of the plan.
+        plan: Of the run.
     """
-    for column in RANKS_OF.get(name, ()):
+    ports = {port.number for port in plan.ports}
+    for column in _PORTS_OF.get(name, ()):
+        if column in table.column_names:
+            named = pc.unique(table[column]).to_pylist()
+            if unknown := sorted({*named} - ports):
+                yield f"names port {unknown[0]}, which is not in plan.json"
+    for column in _RANKS_OF.get(name, ()):
         if not {"job", column} <= set(table.column_names):
             continue
         pairs = table.select(["job", column]).unify_dictionaries()
         for row in pairs.group_by(["job", column]).aggregate([]).to_pylist():
-            if (row["job"], row[column]) not in known:
+            if (row["job"], row[column]) not in plan.places:
                 yield (
                     f"names rank {row[column]} of job {row['job']!r}, which is not in "
                     "plan.json"

@@ -21,7 +21,7 @@ from chakram.observe.growing_table import is_there, table_files
 from chakram.observe.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
 from chakram.observe.plan_document import PLAN
 from chakram.observe.run_directory import file_digest
-from chakram.observe.table_checks import RANKS_OF, check_ranks, check_table
+from chakram.observe.table_checks import check_references, check_table
 from chakram.observe.tables import (
     OF_EVERY_TABLE,
     OWN_PARTS,
@@ -278,9 +278,8 @@ def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
         return []
     return [
         Finding(f"{name}.parquet", text)
-        for name in RANKS_OF
-        if name in tables
-        for text in check_ranks(tables[name], name, plan.places)
+        for name, table in tables.items()
+        for text in check_references(table, name, plan)
     ]
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from chakram.cli import main
 from chakram.errors import RunDirectoryError
+from chakram.observe.plan_document import PlanDocument, PlannedTransport
 from chakram.observe.run_results import open_run
-from chakram.observe.table_checks import bounds, check_table
+from chakram.observe.table_checks import bounds, check_references, check_table
 from chakram.observe.tables import SCHEMAS
+from chakram.plan.plan import PortPlan
 from tests.unit.observe.made_runs import ODD_LINKS, made_run
 
 if TYPE_CHECKING:
@@ -164,6 +166,18 @@ def test_a_damaged_plan_is_refused(run: Path, change: Any, found: str) -> None:
     with pytest.raises(RunDirectoryError, match=r"plan\.json: is damaged") as caught:
         open_run(run).table("ranks")
     assert found in caught.value.found
+
+
+def test_ports_are_those_of_the_plan() -> None:
+    port = PortPlan(
+        number=0, agent="a", host="h0", open="memory:", netns=None,
+        address="198.18.0.1", udp_port=4791, rate_bps=None, mtu=1500,
+    )  # fmt: skip
+    transport = PlannedTransport(path_mtu=1024, verb="write")
+    plan = PlanDocument(ports=(port,), ranks=(), transport=transport)
+    table = pa.table({"port": pa.array([0, 3], pa.int32())})
+    (found,) = check_references(table, "ports", plan)
+    assert found == "names port 3, which is not in plan.json"
 
 
 def test_columns_that_came_later_are_null_and_others_are_needed(run: Path) -> None:

@@ -596,13 +596,15 @@ class RunData:
         crossing = flows["packets"] > 0
         transmit, receive = (
             spread(
-                rows[crossing],
-                flows["first_sent_ns"][crossing] / self.bin_ns,
-                flows["last_acked_ns"][crossing] / self.bin_ns,
-                amounts[crossing],
+                rows[known],
+                flows["first_sent_ns"][known] / self.bin_ns,
+                flows["last_acked_ns"][known] / self.bin_ns,
+                amounts[known],
                 shape=(count, TIME_BINS),
             )
             for rows in sides
+            # Ports without a rate have no row.
+            for known in [crossing & (rows >= 0)]
         )
         return transmit, receive
 
