@@ -87,7 +87,7 @@ rules:
     name: it ended
   - each: results
     where: collective != "barrier"
-    check: time_ns <= 5ms or slower < 5%
+    check: time_ns <= 5ms or cv < 5%
   - each: links
     check: drops == 0
   - check: all(links.drops == 0) and percentile(links.bytes, 99) > 0
