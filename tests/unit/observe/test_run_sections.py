@@ -712,7 +712,7 @@ def test_of_many_bars_the_longest_are_drawn(
 
 
 def test_what_is_odd_is_numbered(tmp_path: Path) -> None:
-    preflight = {"findings": [{"verdict": "failed"}, {"what": 1}]}
+    preflight = {"findings": [{"verdict": "failed"}, {"what": "odd"}]}
     made = made_run(tmp_path, links=ODD_LINKS, preflight=preflight, banners=("LATE",))
     data = with_summary(RunData(made), unfinished=2)
     facts = facts_in(anomalies(data))
@@ -723,7 +723,7 @@ def test_what_is_odd_is_numbered(tmp_path: Path) -> None:
         "4 packets were dropped in queues of links (b)",
         "24 packets were sent again (c)",
         "preflight: failed",
-        "preflight: {'what': 1}",
+        "preflight: {'what': 'odd'}",
     ]
     assert "LATE" in found
 

