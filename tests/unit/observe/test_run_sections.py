@@ -548,7 +548,7 @@ def test_causes_are_told_as_means_and_shares(data: RunData) -> None:
     data.why = why_of_two()
     section = why_section(data)
     facts = facts_in(section)
-    assert facts["first cause"] == "slow link at leaf0-spine1: 30.0 %"
+    assert facts["largest charge"] == "slow link at leaf0-spine1: 30.0 %"
     assert facts["critical path"] == "500us, mean of 2"
     assert facts["lost on it"] == "175us, 35.0 %"
     assert facts["unknown"] == "2.0 % of the path"
@@ -591,7 +591,7 @@ def test_no_cause_is_first_where_none_is_large(data: RunData) -> None:
     small = Cause(cause="slow link", place="x", lost_ns=1000, share=0.001)
     data.why = why_of_two(causes=(small,))
     facts = facts_in(why_section(data))
-    assert facts["first cause"] == "no single cause: none takes 3 % of the iterations"
+    assert facts["largest charge"] == "no charge takes 3 % of the iterations"
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def why_section(data: RunData) -> Section:
     first = found.first
     facts = (
         (
-            "first cause",
-            "no single cause: none takes 3 % of the iterations"
+            "largest charge",
+            "no charge takes 3 % of the iterations"
             if first is None
             else f"{first}: {share(first.lost_ns)} %",
         ),
@@ -52,7 +52,8 @@ def why_section(data: RunData) -> Section:
         title=title,
         text="The critical path of an iteration goes back from its last end to what "
         "was waited for each time. Time on it beyond what its parts take at nominal "
-        "rates is lost; each lost nanosecond has one cause.",
+        "rates is lost; each lost nanosecond is charged to one cause. A charge says "
+        "where time is felt; chakram why tests what the run saves without a cause.",
         observed=data.seen("c", "m"),
         blocks=(
             Facts(rows=facts),
