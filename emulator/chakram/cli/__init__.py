@@ -99,6 +99,9 @@ _SHORT_OF = {
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Without a file's name: of standard output.  Files of ours explain their errors."""
 
+_unfreed: list[RunInterrupted] = []
+"""Their tracebacks hold what was interrupted: the process ends before it is freed."""
+
 # Typer's own copy of click or click itself, depending on its version: the base of all
 # complaints about a command line.
 _UsageProblem = typer.BadParameter.__mro__[2]
@@ -266,6 +269,8 @@ def _complain(text: str) -> None:
 
 
 def _tell(error: ChakramError, invocation: _Invocation) -> int:
+    if isinstance(error, RunInterrupted):
+        _unfreed.append(error)
     if invocation.debug:
         traceback.print_exception(error)
     _complain(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,9 +40,15 @@ def simulated_topology(experiment: Experiment, jobs: Sequence[LoadedJob]) -> Top
     return topology
 
 
+_GARBAGE_THRESHOLDS = 100_000, 10, 1 << 30
+"""No full collection: of gigabytes it takes seconds in which no signal is handled."""
+
+
 @contextmanager
 def simulating(directory: RunDirectory) -> Iterator[None]:
     """Say in a run directory why a simulation did not come to its end."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     try:
         with interrupting_signals():
             yield
@@ -52,6 +59,8 @@ def simulating(directory: RunDirectory) -> Iterator[None]:
         stopped = RunInterrupted("simulation", f"interrupted by {interrupt}")
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
         raise stopped from None
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def ended(

@@ -241,6 +241,7 @@ class FlowLevel(MessageLevel):
         """Find the max-min fair rates of all messages under way."""
         self.fillings += 1
         links = len(self._capacity)
+        self._work += links + self._count
         for link in range(links):
             self._left[link] = self._capacity[link]
             self._using[link] = 0

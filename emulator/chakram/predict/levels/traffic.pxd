@@ -14,12 +14,13 @@ cdef int _NEXT, _NONE, _NRANKS, _OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
 cdef int _SEND, _SENDS, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, _START, _STATE
 cdef int _STEP, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
-cdef long long _LAST_NS
+cdef long long _EVENTS_PER_SIGNALS, _LAST_NS
 
 
 cdef class Traffic(Kinds):
     cdef readonly long long now_ns
     cdef readonly long long events
+    cdef long long _work
     cdef readonly long long messages
     cdef Events _coming
     cdef public list done

@@ -22,6 +22,7 @@ from chakram.predict.levels import rows
 from chakram.predict.levels.kinds import Kinds
 from chakram.predict.levels.rows import grown
 from chakram.predict.simulator.events import Events
+from chakram.predict.simulator.signals import EVENTS_PER_SIGNALS, let_signals_in
 from chakram.results.records import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
@@ -33,6 +34,7 @@ from chakram.units import LAST_INSTANT_NS
 __all__ = ["Traffic"]
 
 _LAST_NS = LAST_INSTANT_NS
+_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
 _START = CAUSE_START
 _OPERATION = CAUSE_OPERATION
 _MESSAGE = CAUSE_MESSAGE
@@ -152,6 +154,8 @@ class Traffic(Kinds):
         self._free_slot = _NONE
         self._flows = array("q", bytes(8 * _FLOW))
         self._flows_used = 0
+        # Events since signals were let in; an expensive one counts as many.
+        self._work = 0
 
     # ---- shares ----------------------------------------------------------------------
 
@@ -598,6 +602,10 @@ class Traffic(Kinds):
                 )
             self.now_ns = at_ns
             self.events += 1
+            self._work += 1
+            if self._work >= _EVENTS_PER_SIGNALS:
+                self._work = 0
+                let_signals_in()
             what = coming.take()
             kind = what & (_KINDS - 1)
             number = what >> _KIND_BITS

@@ -29,6 +29,7 @@ cdef long long _BIT_NS
 cdef int _WAKE
 cdef int _BEGIN
 cdef int _KIND_BITS
+cdef long long _EVENTS_PER_SIGNALS
 cdef long long _LAST_NS
 cdef int _DATA
 cdef int _ANSWER
@@ -60,6 +61,7 @@ cdef class MessagePair:
 cdef class MessageHosts(Wires):
     cdef public list done
     cdef readonly long long events
+    cdef long long _work
     cdef list _hosts
     cdef list _host_of
     cdef list _nodes

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from chakram.errors import RunFailed
+from chakram.predict.simulator.signals import EVENTS_PER_SIGNALS, let_signals_in
 from chakram.predict.simulator.wires import (
     FIRST_OWN_KIND,
     KIND_BITS,
@@ -70,6 +71,7 @@ _WAKE = FIRST_OWN_KIND
 _BEGIN = FIRST_OWN_KIND + 1
 _KIND_BITS = KIND_BITS
 _LAST_NS = LAST_INSTANT_NS
+_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
 # What a packet is, in the lowest bits of its field POSITION; the others are the number
 # of its queue pair.
 _KIND = 3
@@ -181,6 +183,7 @@ class MessageHosts(Wires):
         "_scales_window",
         "_turns",
         "_wake_ns",
+        "_work",
         "done",
         "events",
     )
@@ -197,6 +200,7 @@ class MessageHosts(Wires):
     ) -> None:
         super().__init__(model=model, delays_ns=delays_ns, is_by_departure=True)
         self.events = 0
+        self._work = 0
         self.done: list[MessagePair] = []
         self._hosts = list(hosts)
         self._host_of = [-1] * len(self._ports)
@@ -274,6 +278,10 @@ class MessageHosts(Wires):
         events = self._events
         while not self.done and events.count > 0 and events.first_ns() <= limit_ns:
             self._step()
+            self._work += 1
+            if self._work >= _EVENTS_PER_SIGNALS:
+                self._work = 0
+                let_signals_in()
 
     def unfinished(self) -> int:
         """Return how many messages are under way."""
