@@ -90,9 +90,11 @@ def compare(
         without: What to say if there are no others.
         losses: Which share of what they sent the others lost, turn by turn.
     """
+    # A turn in which nothing was measured, as where no bare packet arrived, has none.
     ratios = [
         other / value if is_time else value / other
         for value, other in zip(ours, others, strict=bool(others))
+        if value and other
     ]
     return Result(
         name=name,

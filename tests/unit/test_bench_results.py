@@ -56,6 +56,15 @@ def test_what_is_demanded_has_to_be_reached(
     assert ("too little" in table([result])) == (is_short and bool(others))
 
 
+@pytest.mark.parametrize("is_time", [False, True])
+def test_a_turn_without_a_measurement_has_no_ratio(is_time: bool) -> None:
+    some = compare("x", [1.0, 2.0], "us", "y", [0.0, 2.0], is_time=is_time)
+    assert some.ratios == (1.0, 1.0)
+    none = compare("x", [1.0], "us", "y", [0.0], is_time=is_time, floor=0.5)
+    assert none.ratio is None
+    assert none.is_short()
+
+
 def test_what_the_bare_sender_lost_is_said() -> None:
     def note(losses: list[float]) -> str:
         return compare("x", [1.0], "us", "y", [1.0], losses=losses).note
