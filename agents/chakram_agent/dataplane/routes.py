@@ -63,11 +63,7 @@ def outgoing_interface(address: str) -> int:
             f"destination {address}", f"there is no route to it ({os.strerror(-code)})"
         )
     if kind == _RTM_NEWROUTE and answer[_HEADER.size + _TYPE_OFFSET] in _SHARED_TYPES:
-        raise FabricError(
-            f"destination {address}",
-            "it is the broadcast address of a subnet, or another address of many hosts",
-            "give each port the address of a single host",
-        )
+        raise _many_hosts(address)
     offset = _HEADER.size + _ROUTE.size
     while kind == _RTM_NEWROUTE and offset + _ATTRIBUTE.size <= len(answer):
         length, name = _ATTRIBUTE.unpack_from(answer, offset)
@@ -76,6 +72,14 @@ def outgoing_interface(address: str) -> int:
             return int(index)
         offset += max(_ATTRIBUTE.size, (length + 3) & ~3)
     raise FabricError(f"destination {address}", "the kernel names no interface for it")
+
+
+def _many_hosts(address: str) -> FabricError:
+    return FabricError(
+        f"destination {address}",
+        "it is the broadcast address of a subnet, or another address of many hosts",
+        "give each port the address of a single host",
+    )
 
 
 def check_route(address: str, *, source: str) -> None:
@@ -87,6 +91,8 @@ def check_route(address: str, *, source: str) -> None:
         FabricError: If it is so, if there is no route, or if it leads to more than one
             host.
     """
+    if ip_address(address).is_multicast:
+        raise _many_hosts(address)
     interface = outgoing_interface(address)
     if ip_address(source).is_loopback and ip_address(address).is_loopback:
         return

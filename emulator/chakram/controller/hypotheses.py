@@ -36,6 +36,7 @@ from chakram.results.fitting import (
 )
 from chakram.results.records import FlowRow, rows_of
 from chakram.results.resolve import OperationTable
+from chakram.switch.ecmp import DrawnPaths
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _LEAST_EXCESS = 0.04
 _LEAST_LOSS = 2e-4
 _CANDIDATES = 4
 _STEPS = 5
+_ITERATIONS = 3
 _MOST_FAULTS = 3
 _IDLE = 0.02
 """A link that carries less than that part of what its hash sends there is down."""
@@ -109,6 +111,7 @@ class Fit:
         noise: How far the measured iterations are from one another.
         tried: What else was simulated.
         simulations: How many there were.
+        measured: How many measured iterations each of them has.
         measured_ns: Mean time of a measured iteration.
     """
 
@@ -120,6 +123,7 @@ class Fit:
     noise: float
     tried: tuple[str, ...]
     simulations: int
+    measured: int
     measured_ns: float
 
     @property
@@ -152,13 +156,16 @@ class _Search:
         self._links = {each.port: each for each in results.links() if each.port}
         halves = _measured(results, job)
         self._fitted_to, self._judged_by = halves
+        recorded = {each for _, each in recorded_iterations(results, job)}
+        # Without faults iterations are alike; a few show what random numbers do.
+        self.measured = min(len(recorded), _ITERATIONS)
         self._noise = misfit(*halves) if halves[0] is not halves[1] else 0.0
         self._is_late = any(results.table("collectives")["generator_bound"].to_pylist())
         self._tried: list[str] = []
 
     def fit(self) -> Fit:
         variant = self._null
-        run = rerun(variant)
+        run = rerun(variant, measured=self.measured)
         shown = self._shown(run)
         found: list[tuple[Hypothesis, tuple[Hypothesis, ...]]] = []
         null_misfit = now = misfit(self._judged_by, shown)
@@ -185,7 +192,7 @@ class _Search:
             )
             found.append((best, rivals))
             variant = replace(variant, assumed=(*variant.assumed, best.assumed))
-            run = rerun(variant)
+            run = rerun(variant, measured=self.measured)
             shown = self._shown(run)
             now = misfit(self._judged_by, shown)
         return Fit(
@@ -197,6 +204,7 @@ class _Search:
             noise=self._noise,
             tried=tuple(dict.fromkeys(self._tried)),
             simulations=self._simulations,
+            measured=self.measured,
             measured_ns=(self._fitted_to.iteration_ns + self._judged_by.iteration_ns)
             / 2,
         )
@@ -212,9 +220,20 @@ class _Search:
     def _candidates(
         self, run: Rerun, shown: Observed, ways: Mapping[Pair, frozenset[str]]
     ) -> Iterable[Assumption]:
-        dead = self._dead(run)
+        # Where the hash is not known, a path between switches is one draw of many.
+        knows_paths = not isinstance(run.ecmp, DrawnPaths)
+        dead = self._dead(run) if knows_paths else []
         if dead:
             return dead
+        ways = {
+            pair: frozenset(
+                port
+                for port in ports
+                if knows_paths
+                or (port in self._links and self._links[port].kind == "host")
+            )
+            for pair, ports in ways.items()
+        }
         taken = {each.port for each in run.assumed}
         excess = excess_at(ways, self._fitted_to, shown)
         slow = [
@@ -256,6 +275,8 @@ class _Search:
         best: Hypothesis | None = None
         low, high = (0.03, 0.97) if assumed.kind == "degrade" else (1e-4, 0.3)
         for _ in range(_STEPS):
+            if time.monotonic() > self._until_s:
+                break
             middle = exp((log(low) + log(high)) / 2)
             tried = (
                 replace(assumed, rate_bps=max(1000, round(middle * link.rate_bps)))
@@ -301,7 +322,7 @@ class _Search:
     def _try(self, variant: Variant) -> Observed | None:
         self._simulations += 1
         try:
-            return self._shown(rerun(variant))
+            return self._shown(rerun(variant, measured=self.measured))
         except ChakramError:
             return None
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.program.columns import COMPUTE
 from chakram.results.causes import like_links
 from chakram.results.verdict import CauseClass, Suspect
+from chakram.switch.ecmp import DrawnPaths
 from chakram.trace.short_columns import NO_VALUE
 from chakram.units import exact_rate, format_rate, format_size, format_time, parse_rate
 
@@ -115,7 +116,7 @@ def cases_of(
         *_declared_packet_faults(variant, run),
         *slow_links(topology),
         *_ranks(variant, time_ns),
-        *_hashes(variant, topology, links),
+        *_hashes(variant, run, links),
         *_limits(variant, topology, links, charged),
         *_other_jobs(variant, job),
     ]
@@ -373,8 +374,10 @@ def _with_columns(job: str, program: RankProgram, **columns: Any) -> Change:
 
 
 def _hashes(
-    variant: Variant, topology: Topology, links: Sequence[LinkRecord]
+    variant: Variant, run: Rerun, links: Sequence[LinkRecord]
 ) -> Iterator[Case]:
+    if variant.ports is not None and isinstance(run.ecmp, DrawnPaths):
+        return  # the paths of that run are not known
     switches = variant.experiment.fabric.simulated_switches
     if switches is not None and switches.to_profile(1500).balancing != "hash":
         return
@@ -430,12 +433,13 @@ def _limits(
     charged: Sequence[Cause],
 ) -> Iterator[Case]:
     host_links = {link.link for link in links if link.kind == "host"}
-    yield _limit(
-        "own port",
-        "all hosts",
-        lambda of: of.edited(_faster_hosts),
-        "with ports of hosts ten times as fast",
-    )
+    if any(topology.host_link(host).rate_bps for host in topology.hosts):
+        yield _limit(
+            "own port",
+            "all hosts",
+            lambda of: of.edited(_faster_hosts),
+            "with ports of hosts ten times as fast",
+        )
     uplinks = {
         link.name: _FASTER * link.rate_bps
         for link in topology.uplinks()
@@ -524,7 +528,8 @@ def _faster_hosts(document: dict[str, Any]) -> None:
             rate_bps = parse_rate(link["rate"], where="fabric.links.host.rate")
             link["rate"] = exact_rate(_FASTER * rate_bps)
 
-    faster(fabric["links"]["host"])
+    if "host" in (fabric.get("links") or {}):
+        faster(fabric["links"]["host"])
     graph = (fabric.get("topology") or {}).get("graph")
     if graph:
         for link in graph["links"]:

@@ -93,9 +93,11 @@ def _verdict(
     _refuse_long(where, "simulating it took", _recorded_s(results), budget_s)
     base = variant_of(results.manifest, where)
     watch = _Watch()
-    run = rerun(base)
-    cost_s = watch.elapsed_s()
     recorded_ns = recorded_iterations(results, job)
+    # Of a run that was cut, no more is simulated than it recorded.
+    limit = len({each for _, each in recorded_ns}) if results.incomplete else None
+    run = rerun(base, measured=limit)
+    cost_s = watch.elapsed_s()
     again_ns = run.iterations_ns(job)
     if any(again_ns.get(key) != time_ns for key, time_ns in recorded_ns.items()):
         raise InputError(
@@ -107,7 +109,7 @@ def _verdict(
     cases = _affordable(
         _cases(base, run, results, why, job), where, cost_s, budget_s, say
     )
-    timer = _Timer(base, run, cases, job)
+    timer = _Timer(base, run, cases, job, limit)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
     )
@@ -191,7 +193,7 @@ def _of_network(
     if cost_s * (len(own) + len(others)) > budget_s:
         others = [case for case in others if case.suspect.kind is CauseClass.FAULT]
     cases = [*own, *others]
-    timer = _Timer(base, run, cases, job)
+    timer = _Timer(base, run, cases, job, fitted.measured)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
     )
@@ -306,13 +308,19 @@ class _Timer:
     """Times a run without some of its suspects.
 
     Until a suspect is confirmed, only the first measured iteration is simulated where
-    all are alike.
+    all are alike; *limit*: how many there are in the run, if not all.
     """
 
     def __init__(
-        self, base: Variant, run: Rerun, cases: Sequence[Case], job: str | None
+        self,
+        base: Variant,
+        run: Rerun,
+        cases: Sequence[Case],
+        job: str | None,
+        limit: int | None = None,
     ) -> None:
         self._base = base
+        self._limit = limit
         self._cases = cases
         self._job = job
         self._whole = self._of_interest(run.iterations_ns(job))
@@ -353,7 +361,8 @@ class _Timer:
         try:
             for index in sorted(removed):
                 variant = self._cases[index].change(variant)
-            times_ns = rerun(variant, measured=measured).iterations_ns(self._job)
+            chosen = measured or self._limit
+            times_ns = rerun(variant, measured=chosen).iterations_ns(self._job)
         except ChakramError:
             return None
         own = {self._cases[index].job for index in removed} - {None}

@@ -70,7 +70,8 @@ class Burst:
             by `chakram.roce.contents`.
         remote_address: Where a WRITE goes; RETH only.
         remote_key: Key for it; RETH only.
-        sequence: Of the first packet, as the sending queue pair counts; data only.
+        sequence: Of the first packet, as the sending queue pair counts; of an answer
+            that of what it answers.
         parts: Of the message that it is of, where its time goes: for who delivers
             bursts as they are; None: it is of several.
         parts_of: Of a burst of several messages the same of each.

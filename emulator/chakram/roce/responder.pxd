@@ -37,6 +37,7 @@ cdef class Responder:
     cdef long long _qpn
     cdef int _path_mtu
     cdef long long _expected_psn
+    cdef long long _first_psn
     cdef int _rnr_timer
     cdef CnpLimiter _cnp_limiter
     cdef object _memory

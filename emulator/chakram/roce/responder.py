@@ -116,6 +116,7 @@ class Responder:
         "_early_last_psn",
         "_events",
         "_expected_psn",
+        "_first_psn",
         "_first_received_ns",
         "_has_gap",
         "_in_message",
@@ -173,7 +174,7 @@ class Responder:
         self._owner: object = pair.qpn
         self._qpn = pair.qpn
         self._path_mtu = settings.path_mtu
-        self._expected_psn = pair.receive_psn
+        self._expected_psn = self._first_psn = pair.receive_psn
         self._rnr_timer = settings.rnr_timer
         self._cnp_limiter = cnp_limiter
         self._memory = memory
@@ -531,12 +532,14 @@ class Responder:
             burst.kind = _NAK
             burst.syndrome = self._nak_pending
             burst.psn = self._expected_psn
+            burst.sequence = (burst.psn - self._first_psn) & 0xFFFFFF
             if self._reordering_packets > 0 and self._nak_pending == _SEQUENCE_ERROR:
                 burst.msn = self._missing()
         else:
             burst.kind = _ACK
             burst.syndrome = _CREDITS_UNUSED
             burst.psn = (self._expected_psn - 1) & 0xFFFFFF
+            burst.sequence = (burst.psn - self._first_psn) & 0xFFFFFF
 
     def commit(self, burst: Burst) -> None:
         """Note that the answer *burst*, the last one described, has left."""

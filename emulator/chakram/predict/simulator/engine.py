@@ -388,7 +388,7 @@ class VirtualFabric(Wires):
         if dscp == self._data_dscp and endpoint.dscps:
             dscp = endpoint.dscps.get(burst.source_qpn, dscp)
         flow_number = key << 2 | burst.kind
-        position = burst.sequence if burst.kind == _DATA else burst.psn
+        position = burst.sequence
         attempt = burst.attempt
         count = burst.count
         each = count if self._whole_bursts else 1
