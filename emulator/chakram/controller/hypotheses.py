@@ -55,10 +55,13 @@ _SURER = 0.4
 _AS_GOOD = 1.15
 """Hypotheses whose misfit is that near cannot be told apart."""
 
+_RESOLVED = 0.01
+"""And those whose misfits differ by less than that, which is the error of the fit."""
+
 _LEAST_EXCESS = 0.04
 _LEAST_LOSS = 2e-4
-_CANDIDATES = 4
-_STEPS = 5
+_CANDIDATES = 6
+_STEPS = 6
 _ITERATIONS = 3
 _MOST_FAULTS = 3
 _IDLE = 0.02
@@ -188,7 +191,8 @@ class _Search:
             rivals = tuple(
                 each
                 for each in hypotheses
-                if each is not best and each.misfit <= _AS_GOOD * best.misfit
+                if each is not best
+                and each.misfit <= max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
             )
             found.append((best, rivals))
             variant = replace(variant, assumed=(*variant.assumed, best.assumed))
@@ -236,10 +240,17 @@ class _Search:
         }
         taken = {each.port for each in run.assumed}
         excess = excess_at(ways, self._fitted_to, shown)
-        slow = [
-            Assumption(kind="degrade", port=port, rate_bps=link.rate_bps)
+        # A slow direction delays the acknowledgements of the other one as well.
+        suspected = [
+            each
             for port in _highest(excess, _LEAST_EXCESS)
-            if (link := self._links.get(port)) is not None and link.rate_bps
+            if port in self._links
+            for each in (port, self._other_end(port))
+        ]
+        slow = [
+            Assumption(kind="degrade", port=port, rate_bps=rate_bps)
+            for port in dict.fromkeys(suspected)
+            if (rate_bps := self._links[port].rate_bps)
         ]
         losses = losses_at(ways, self._fitted_to, shown)
         lossy = [
@@ -252,6 +263,18 @@ class _Search:
             for each in (*slow[:_CANDIDATES], *lossy[:_CANDIDATES])
             if each.port not in taken
         ]
+
+    def _other_end(self, port: str) -> str:
+        """Return where the other direction of a link begins."""
+        name = self._links[port].link
+        return next(
+            (
+                other
+                for other, link in self._links.items()
+                if link.link == name and other != port
+            ),
+            port,
+        )
 
     def _dead(self, run: Rerun) -> list[Assumption]:
         """Return links without bytes that the hash of their switch chooses."""
