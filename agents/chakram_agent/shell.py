@@ -260,7 +260,7 @@ async def serve(
     Raises:
         ConfigError: If it would listen to the world without certificates, or to all
             local users without having been told to.
-        PortInUse: If somebody else listens there.
+        PortInUse: If another process listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
     """
     _refuse_strangers(options)
@@ -345,14 +345,14 @@ def bind(server: grpc.aio.Server, options: ServeOptions) -> str:
     """Open the listening socket; return its address, with the port that it got.
 
     Raises:
-        PortInUse: If somebody else listens there.
+        PortInUse: If another process listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
     """
     listen = options.listen
     if listen.startswith("unix:"):
         _clear_unix_socket(listen.removeprefix("unix:"))
     try:
-        # Whoever can open the socket can command the agent: the owner alone.
+        # Any process that can open the socket can command the agent: the owner only.
         before = os.umask(0o177)
         try:
             port = server.add_insecure_port(listen)
@@ -373,7 +373,7 @@ def _listener(listen: str) -> socket.socket:
     """Return the socket of an address ``host:port``.
 
     Raises:
-        PortInUse: If somebody else listens there.
+        PortInUse: If another process listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
         ConfigError: If that is no address.
     """

@@ -15,7 +15,7 @@ HOSTS = ["h0", "h1", "h2", "h3"]
 
 
 def experiment(folder: Path, **sections: Any) -> Path:
-    """Write a ring of four hosts; the last one's link may have a rate of its own."""
+    """Write a ring of four hosts; the last one's link may have another rate."""
     own_rate = sections.pop("own_rate", "100Mbit")
     links = [{"ends": [host, "s0"]} for host in HOSTS[:-1]]
     links.append({"ends": ["h3", "s0"], "rate": own_rate})

@@ -132,7 +132,7 @@ def open_listener(listen: str) -> socket.socket:
 
     Raises:
         ConfigError: If *listen* is no address and port.
-        PortInUse: If somebody else listens there.
+        PortInUse: If another process listens there.
         EnvironmentProblem: If the address is not of this machine, or not allowed.
     """
     host, colon, port = listen.rpartition(":")

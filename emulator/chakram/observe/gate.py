@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 26
 _SHOWN = 6
 
 NO_FAULT = "no confirmed fault"
-"""A condition of its own: ``chakram why`` confirms no fault in the run."""
+"""The condition that ``chakram why`` confirms no fault in the run."""
 
 _SAME = {
     "results": ("job", "collective", "algorithm", "nranks", "size", "root"),
