@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
+from chakram.controller.planning import transport_plan
 from chakram.program.columns import COMPUTE
 from chakram.results.causes import like_links
 from chakram.results.verdict import CauseClass, Suspect
@@ -497,7 +498,18 @@ def _limits(
             f"with a window of {format_size(2 * window)}",
         )
     control = variant.experiment.transport.congestion_control
-    if control.name not in ("none", "fixed_rate"):
+    fixed_bps = dict(transport_plan(variant.experiment).congestion_parameters).get(
+        "rate_bps"
+    )
+    fastest_bps = max(
+        (topology.host_link(host).rate_bps or 0 for host in topology.hosts), default=0
+    )
+    # A fixed rate that is that of the port limits nothing.
+    if control.name not in ("none", "fixed_rate") or (
+        control.name == "fixed_rate"
+        and isinstance(fixed_bps, int)
+        and fixed_bps < fastest_bps
+    ):
         yield _limit(
             "congestion control",
             control.name,
@@ -515,8 +527,6 @@ def _limits(
 
 def run_window(variant: Variant) -> int:
     """Return the window of a queue pair in bytes; 0: none."""
-    from chakram.controller.planning import transport_plan
-
     return transport_plan(variant.experiment).window_bytes
 
 
