@@ -35,7 +35,7 @@ class Outcome:
         is_declared: Whether plants are in the experiment's faults.
         has_decoys: Whether something is there that costs nothing.
         saving_error: Of the saving that was printed; None: none was.
-        is_saving_right: Whether that is small enough, likewise.
+        is_saving_right: Whether the error of the saving is small enough.
         drawn_s: Seconds that the draw took.
         asked_s: Seconds that the answer took.
         simulations: How many the draw took.

@@ -269,7 +269,7 @@ def _hash_imbalance(base: Base, rng: random.Random, look: Look) -> Plant:
         if len(found) > 3 and abs(found[-1][0] - target) < 3 * NEAR:
             break
     saving, ports, measured = min(found, key=lambda each: abs(each[0] - target))
-    # Nobody knows the best hash: it is as even as the evenest of some, or more so.
+    # The best hash is not known: it is at least as even as the evenest of some.
     _, evenest, best = min(found, key=lambda each: each[0])
     places = _unbalanced(measured)
     if saving > MOST or 1 - best.mean_ns / measured.mean_ns < LEAST or not places:
