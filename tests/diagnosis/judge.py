@@ -89,8 +89,7 @@ def _of_limit(
         return first is not None and is_named(plant, first), first
     if first is not None or not limits:
         return False, None
-    largest = max(limits, key=lambda each: (_share(each), each["share"]))
-    return is_named(plant, largest), largest
+    return is_named(plant, limits[0]), limits[0]
 
 
 def is_named(plant: Plant, cause: dict[str, Any]) -> bool:

@@ -40,6 +40,10 @@ STOPPED_S, GOING_S = 0.02, 0.02
 LOOPS = 3
 """Busy loops on the core of a data-plane process."""
 
+_DRAWS = 1_000_000
+_SPOIL = "@th,136,8 set 0xa5"
+"""Changes a byte of the packet; its checksum stays."""
+
 _COMMANDS = frozenset({"degrade", "loss", "corruption", "down"})
 
 
@@ -54,6 +58,7 @@ class Enacted:
     design: Design
     commands: tuple[tuple[str, ...], ...]
     late: tuple[str, str] | None = None
+    is_model: bool = False
 
 
 def enacted(found: Draw, lab: str) -> Enacted:
@@ -62,15 +67,25 @@ def enacted(found: Draw, lab: str) -> Enacted:
     rng = random.Random(f"declared {found.seed}")
     kept: list[Any] = []
     hidden: list[Any] = []
+    # The ports of modelled switches are no interfaces.
+    is_model = whole.fabric_keys.get("switch") == "model"
+    # Of links that are down all are declared, or none: what is declared makes routes.
+    is_declared = {kind: rng.random() < DECLARED for kind in sorted(_COMMANDS)}
     for fault in whole.links:
-        can_hide = fault["kind"] in _COMMANDS and "at" not in fault
-        declare = not can_hide or rng.random() < DECLARED
+        can_hide = fault["kind"] in _COMMANDS and "at" not in fault and not is_model
+        declare = not can_hide or is_declared[fault["kind"]]
         (kept if declare else hidden).append(fault)
     is_graph = whole.is_graph or bool(whole.own_rates_bps)
-    bare = replace(whole, own_rates_bps={}, is_graph=is_graph, links=tuple(kept))
+    rates_bps = {} if is_model else whole.own_rates_bps
+    bare = replace(
+        whole,
+        own_rates_bps=whole.own_rates_bps if is_model else {},
+        is_graph=is_graph,
+        links=tuple(kept),
+    )
     commands = [
         _rate(bare, lab, name, direction, rate_bps)
-        for name, rate_bps in whole.own_rates_bps.items()
+        for name, rate_bps in rates_bps.items()
         for direction in ("up", "down")
     ]
     commands += [
@@ -85,7 +100,7 @@ def enacted(found: Draw, lab: str) -> Enacted:
                 commands.append((ROUTE, f"{lab}-{leaf}", bare.sender(wire, "up")[1]))
             case (kind, host):
                 late = kind, host
-    return Enacted(design=bare, commands=tuple(commands), late=late)
+    return Enacted(design=bare, commands=tuple(commands), late=late, is_model=is_model)
 
 
 def _directions(fault: Any) -> tuple[str, ...]:
@@ -112,10 +127,17 @@ def _fault(design: Design, lab: str, fault: Any, direction: str) -> tuple[str, .
         return _rate(design, lab, name, direction, rate_bps)
     if fault["kind"] == "down":
         return ("ip", "-n", f"{lab}-{node}", "link", "set", port, "down")
-    how = "loss" if fault["kind"] == "loss" else "corrupt"
-    share = f"{100 * fault['probability']:.5f}%"
-    replaced = f"qdisc replace dev {port} parent 1:1 handle 20: netem limit 4000"
-    return ("tc", "-n", f"{lab}-{node}", *replaced.split(), how, share)
+    # Where it arrives: by then it has had its time on the wire.
+    other, arrival = design.sender(name, "down" if direction == "up" else "up")
+    drawn = f"numgen random mod {_DRAWS} < {round(_DRAWS * fault['probability'])}"
+    spoiled = "drop" if fault["kind"] == "loss" else _SPOIL
+    table = f"netdev bad_{arrival}"
+    rules = (
+        f"add table {table}; add chain {table} in "
+        f"{{ type filter hook ingress device {arrival} priority 0; }}; "
+        f"add rule {table} in meta l4proto udp {drawn} {spoiled}"
+    )
+    return ("ip", "netns", "exec", f"{lab}-{other}", "nft", rules)
 
 
 def explained(found: Draw, folder: Path, *arguments: str) -> dict[str, Any]:
@@ -142,6 +164,10 @@ def explained(found: Draw, folder: Path, *arguments: str) -> dict[str, Any]:
     command("fabric", "up", str(clean_path), "--lab", lab)
     try:
         clean_ns = _ran(clean_path, folder / "clean", lab)[1] if found.plants else 0.0
+        if how.is_model:
+            # The rates of modelled switches are those that they began with.
+            command("fabric", "down", lab)
+            command("fabric", "up", str(path), "--lab", lab)
         for each in how.commands:
             _execute(each)
         with _late(how.late, clean):

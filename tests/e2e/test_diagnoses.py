@@ -106,7 +106,7 @@ def test_what_an_experiment_declares_is_not_done_to_its_lab_and_vice_versa(
         node, port = slow.sender(name, "up")
         assert ("-n", f"lab-{node}") == how.commands[0][1:3]
         assert {"rate", "1000000bit", port} <= {*how.commands[0]}
-        losing = [each for each in how.commands if "netem" in each]
+        losing = [each for each in how.commands if "nft" in each]
         assert (fault in how.design.links) == (not losing)
         hidden += len(losing)
     assert 0 < hidden < 8

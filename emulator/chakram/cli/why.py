@@ -224,8 +224,8 @@ def _fault_lines(finding: Finding) -> list[str]:
         lines.append(f"           Jointly with {names}: {joint}.")
     elif finding.after_previous.share > finding.saving.share + 0.01:
         lines.append(
-            "           Once the faults above are gone: "
-            f"{_percent(finding.after_previous.share)}."
+            "           Once the faults before it are gone: "
+            f"{_percent(finding.after_previous.share)} of what is left."
         )
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")

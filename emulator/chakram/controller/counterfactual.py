@@ -7,9 +7,9 @@ that was virtual, too; the difference that a removed fault makes is what it cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -25,6 +25,7 @@ from chakram.predict.simulator.switch_fabric import port_names
 from chakram.results.records import IterationRow, rows_of
 from chakram.results.resolve import OperationTable
 from chakram.roce.constants import NEVER
+from chakram.switch.ecmp import NarrowedPaths
 from chakram.switch.faults import LinkFault
 
 if TYPE_CHECKING:
@@ -40,19 +41,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """A fault that a run may have had, from its begin to its end.
+    """A fault that a run may have had.
 
     Attributes:
-        kind: As in ``LinkFault``.
+        kind: As in ``LinkFault``; ``avoided``: the switch chooses other ports of the
+            same cost, though the link is up.
         port: Name of the port where the direction of the link begins.
         rate_bps: Of a link that is slow.
         probability: Of losing a packet.
+        at_ns: When it begins, since the first iteration began.
+        until_ns: When it ends.
+        classes: Traffic classes that are paused.
     """
 
-    kind: FaultKind
+    kind: FaultKind | Literal["avoided"]
     port: str
     rate_bps: int | None = None
     probability: float | None = None
+    at_ns: int = 0
+    until_ns: int = NEVER
+    classes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +222,15 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     experiment = variant.experiment
     topology = simulated_topology(experiment, variant.jobs)
     changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
+    # A plan keeps only ports that are used; jobs are placed on all of them.
+    recorded = {port.number: port for port in variant.ports or ()}
     plan = build_plan(
         experiment,
         variant.jobs,
-        experiment.fabric.simulated_ports(changed)
-        if variant.ports is None
-        else variant.ports,
+        tuple(
+            recorded.get(port.number, port)
+            for port in experiment.fabric.simulated_ports(changed)
+        ),
         "rerun",
         shards=variant.shards,
         psn_seed=variant.psn_seed,
@@ -233,13 +244,18 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         LinkFault(
             kind=each.kind,
             port=numbers[each.port],
-            at_ns=0,
-            until_ns=NEVER,
+            at_ns=each.at_ns,
+            until_ns=each.until_ns,
             rate_bps=each.rate_bps,
             probability=each.probability,
+            classes=each.classes,
         )
         for each in variant.assumed
+        if each.kind != "avoided"
     ]
+    switching = replace(
+        switching, ecmp=_narrowed(switching.ecmp, topology, variant.assumed)
+    )
     settings = experiment.faults.links
     result = simulated_with(
         LinkFaults(settings, topology),
@@ -255,7 +271,32 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         ),
         may_never_begin=True,
     )
-    return Rerun(plan=plan, topology=topology, result=result, ecmp=switching.ecmp)
+    return Rerun(
+        plan=plan,
+        topology=topology,
+        result=result,
+        ecmp=switching.ecmp,
+        assumed=variant.assumed,
+    )
+
+
+def _narrowed(
+    ecmp: EcmpHash, topology: Topology, assumed: Sequence[Assumption]
+) -> EcmpHash:
+    """Return the hash of switches some of which avoid some ports."""
+    avoided = {each.port for each in assumed if each.kind == "avoided"}
+    if not avoided:
+        return ecmp
+    groups: dict[str, list[str]] = {}
+    for end, name in topology.equal_cost().items():
+        groups.setdefault(name, []).append(str(end))
+    numbers = {switch: at for at, switch in enumerate(topology.switches)}
+    kept = {}
+    for name, ends in groups.items():
+        left = tuple(at for at, end in enumerate(ends) if end not in avoided)
+        if 0 < len(left) < len(ends):
+            kept[numbers[name.rpartition("#")[0]], len(ends)] = left
+    return NarrowedPaths(inner=ecmp, kept=tuple(kept.items()))
 
 
 def _changed(

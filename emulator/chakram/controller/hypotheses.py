@@ -1,17 +1,20 @@
 """Diagnose a run on a network: which fault, if simulated, makes what was measured.
 
 The declared faults of the experiment are not read.  A simulation without any fault is
-the null hypothesis.  Where the run does not fit it, the records propose others: a port
-at a lower rate, a port that loses packets, a link that is down.  Their parameter is
-fitted to some of the measured iterations, and they are judged by the others.
+the null hypothesis.  Where the run does not fit it, the records propose others: a link
+at a lower rate, a link that loses packets, links that carry nothing, ports that were
+paused, hosts that were late.  A parameter that the records do not give is fitted to
+some of the measured iterations; all hypotheses are judged by the others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -27,27 +30,33 @@ from chakram.controller.counterfactual import (
 from chakram.errors import ChakramError, InputError
 from chakram.predict.routing import Router, ports_of
 from chakram.results.fitting import (
+    LATE,
     Observed,
     Pair,
     excess_at,
-    losses_at,
+    late_hosts,
+    lossy_ports,
     misfit,
     observed,
+    pauses,
 )
 from chakram.results.records import FlowRow, rows_of
 from chakram.results.resolve import OperationTable
+from chakram.roce.constants import NEVER
 from chakram.switch.ecmp import DrawnPaths
-from chakram.units import format_rate
+from chakram.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
-_NAMES = {"degrade": "slow link", "loss": "loss", "down": "dead uplink"}
 _LEAST_MISFIT = 0.06
 """A simulation that is as near as that explains a run."""
 
 _BETTER = 0.6
 """A hypothesis has to leave less than that part of the misfit of the null."""
+
+_COUNTED = 0.9
+"""And of one that counters prove to be there."""
 
 _SURER = 0.4
 """And so little where hosts were late themselves."""
@@ -59,46 +68,58 @@ _RESOLVED = 0.01
 """And those whose misfits differ by less than that, which is the error of the fit."""
 
 _LEAST_EXCESS = 0.04
-_LEAST_LOSS = 2e-4
+_MOST_LOSS = 0.7
+_AMONG_LATEST = 0.8
+_LOSSES = (1e-4, _MOST_LOSS)
+_TWICE = 2
+_LEAST_PAUSE = 0.01
 _CANDIDATES = 6
 _STEPS = 6
+_MORE_STEPS = 3
+"""Of the hypothesis that fits best."""
+
+_SEEDS = 3
+"""Repetitions of a simulation in which packets are lost at random."""
+
 _ITERATIONS = 3
 _MOST_FAULTS = 3
+_FEW_LOST = 3
+_PACKETS = ("data_frames", "ack", "nak", "cnp")
 _IDLE = 0.02
 """A link that carries less than that part of what its hash sends there is down."""
+
+_CHOSEN = 0.05
+"""Less than that part of what the fullest of equal paths carries proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """A fault with its fitted parameter, and how well it explains a run.
+    """A fault, and how well it explains a run.
 
     Attributes:
-        assumed: The fault.
-        place: Link and direction.
+        cause: Its name.
+        place: A link with its direction, a link, a switch or a host.
+        assumed: What is simulated.
+        evidence: What it rests on, in a few words.
         misfit: Of iterations that it was not fitted to.
         fitted: Of those that it was fitted to.
+        span: Between which values of its parameter the best one is.
+        is_counted: Whether counters prove that it is there.
     """
 
-    assumed: Assumption
+    cause: str
     place: str
-    misfit: float
-    fitted: float
+    assumed: tuple[Assumption, ...]
+    evidence: str = ""
+    misfit: float = 0.0
+    fitted: float = 0.0
+    span: tuple[float, float] | None = None
+    is_counted: bool = False
 
     @property
-    def cause(self) -> str:
-        """The name of the cause."""
-        return _NAMES[self.assumed.kind]
-
-    @property
-    def evidence(self) -> str:
-        """What was fitted."""
-        assumed = self.assumed
-        what = "down"
-        if assumed.rate_bps is not None:
-            what = f"about {format_rate(assumed.rate_bps)}"
-        elif assumed.probability is not None:
-            what = f"loses about {assumed.probability:.2%} of its packets"
-        return f"fits the measured messages best: {what}"
+    def is_sure(self) -> bool:
+        """Whether it is there, and no consequence of something else, as pauses are."""
+        return self.is_counted and self.cause != "pause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +132,12 @@ class Fit:
         found: The faults, with the hypotheses that explain as much.
         null_misfit: Of the simulation without any fault.
         misfit: Of that with the faults that were found.
-        noise: How far the measured iterations are from one another.
+        noise: How far simulations with other random numbers and late hosts are apart.
         tried: What else was simulated.
         simulations: How many there were.
         measured: How many measured iterations each of them has.
         measured_ns: Mean time of a measured iteration.
+        late: Hosts whose data plane was late, and for which share of the time.
     """
 
     variant: Variant
@@ -128,6 +150,7 @@ class Fit:
     simulations: int
     measured: int
     measured_ns: float
+    late: Mapping[str, float]
 
     @property
     def is_explained(self) -> bool:
@@ -150,6 +173,15 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
     return _Search(results, job, time.monotonic() + budget_s).fit()
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What iterations showed: all, and both halves of them."""
+
+    whole: Observed
+    fitted: Observed
+    judged: Observed
+
+
 class _Search:
     def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
         self._job = job
@@ -157,197 +189,428 @@ class _Search:
         self._simulations = 1
         self._null = _without_faults(results)
         self._links = {each.port: each for each in results.links() if each.port}
-        halves = _measured(results, job)
-        self._fitted_to, self._judged_by = halves
-        recorded = {each for _, each in recorded_iterations(results, job)}
+        self._measured, self._numbers = _measured(results, job)
+        warmup = self._null.experiment.iterations.warmup
+        self._all = 1 + max(map(max, self._numbers)) - warmup
         # Without faults iterations are alike; a few show what random numbers do.
-        self.measured = min(len(recorded), _ITERATIONS)
-        self._noise = misfit(*halves) if halves[0] is not halves[1] else 0.0
+        self._few = min(self._all, _ITERATIONS)
+        self._waits = _waits(results)
+        self._noise = median(self._waits.values()) if self._waits else 0.0
+        self._late = late_hosts(self._waits)
         self._is_late = any(results.table("collectives")["generator_bound"].to_pylist())
+        self._paused = _paused(results)
+        self._sent, self._lost = _sent_and_lost(results, job)
+        self._overflow = 0.0
         self._tried: list[str] = []
 
     def fit(self) -> Fit:
         variant = self._null
-        run = rerun(variant, measured=self.measured)
-        shown = self._shown(run)
+        run, shown = self._simulated(variant)
+        # Queues that overflow do so in the simulation, too.
+        self._overflow = sum(run.result.drops.values()) * self._all / self._few
         found: list[tuple[Hypothesis, tuple[Hypothesis, ...]]] = []
-        null_misfit = now = misfit(self._judged_by, shown)
+        null_misfit = now = misfit(self._measured.whole, shown.whole)
+        noise = self._noise
         while (
             len(found) < _MOST_FAULTS
-            and now > self._enough()
+            and now > max(_LEAST_MISFIT, 2 * noise)
             and time.monotonic() < self._until_s
         ):
-            ways = _ways(run)
-            hypotheses = [
-                hypothesis
-                for assumed in self._candidates(run, shown, ways)
-                if (hypothesis := self._fitted(variant, assumed)) is not None
-            ]
-            if not hypotheses:
+            hypotheses = self._hypotheses(variant, run, shown)
+            best = _best([each for each in hypotheses if each.is_sure])
+            best = best or _best(hypotheses)
+            if best is None or not self._is_better(best, variant, shown):
                 break
-            best = min(hypotheses, key=lambda each: each.fitted)
-            if best.misfit > (_SURER if self._is_late else _BETTER) * now:
-                break
+            limit = max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
             rivals = tuple(
                 each
                 for each in hypotheses
-                if each is not best
-                and each.misfit <= max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
+                if each.misfit <= limit
+                and each.place != best.place
+                and (each.is_sure or not best.is_sure)
+                and not _ports(best) < _ports(each)
             )
-            found.append((best, rivals))
-            variant = replace(variant, assumed=(*variant.assumed, best.assumed))
-            run = rerun(variant, measured=self.measured)
-            shown = self._shown(run)
-            now = misfit(self._judged_by, shown)
+            best = self._finer(variant, best)
+            found.append((self._labelled(best), rivals))
+            variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            run, shown = self._simulated(variant)
+            now = misfit(self._measured.whole, shown.whole)
+            noise = max(self._noise, self._spread(variant))
         return Fit(
             variant=variant,
             run=run,
             found=tuple(found),
             null_misfit=null_misfit,
             misfit=now,
-            noise=self._noise,
+            noise=noise,
             tried=tuple(dict.fromkeys(self._tried)),
             simulations=self._simulations,
-            measured=self.measured,
-            measured_ns=(self._fitted_to.iteration_ns + self._judged_by.iteration_ns)
-            / 2,
+            measured=self._iterations(variant),
+            measured_ns=self._measured.whole.iteration_ns,
+            late=self._late,
         )
 
-    def _enough(self) -> float:
-        return max(_LEAST_MISFIT, 2 * self._noise)
+    def _is_better(self, best: Hypothesis, variant: Variant, shown: _Shown) -> bool:
+        now = misfit(self._measured.whole, shown.whole)
+        if best.is_sure:
+            changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            return best.misfit < now + self._spread(changed)
+        if best.span is None:
+            return best.misfit <= _COUNTED * now
+        better = _SURER if self._is_late else _BETTER
+        return best.misfit <= better * self._judge(shown)
 
-    def _shown(self, run: Rerun) -> Observed:
-        return _simulated(run, self._job)
+    def _judge(self, shown: _Shown) -> float:
+        return misfit(self._measured.judged, shown.judged)
 
-    # Which faults may explain what was measured.
+    # Simulations.
+
+    def _iterations(self, variant: Variant) -> int:
+        return self._all if _is_timed(variant.assumed) else self._few
+
+    def _simulated(self, variant: Variant) -> tuple[Rerun, _Shown]:
+        measured = self._iterations(variant)
+        run = rerun(variant, measured=measured)
+        flows, times_ns = _simulated(run, self._job)
+        if _is_timed(variant.assumed):
+            fitted, judged = (
+                _observed(flows, times_ns, each) for each in self._numbers
+            )
+            return run, _Shown(_observed(flows, times_ns, times_ns), fitted, judged)
+        if _is_random(variant.assumed):
+            for seed in self._seeds(variant):
+                more = _simulated(
+                    rerun(replace(variant, seed=seed), measured=measured), self._job
+                )
+                last = 1 + max(times_ns)
+                flows |= {last + number: each for number, each in more[0].items()}
+                times_ns |= {last + number: each for number, each in more[1].items()}
+        shown = _observed(flows, times_ns, times_ns)
+        return run, _Shown(shown, shown, shown)
+
+    @staticmethod
+    def _seeds(variant: Variant) -> range:
+        seed = variant.experiment.seed
+        return range(seed + 1, seed + _SEEDS)
+
+    def _spread(self, variant: Variant) -> float:
+        """Return how far simulations are apart that differ in random numbers only."""
+        if not _is_random(variant.assumed):
+            return 0.0
+        shown = []
+        for seed in self._seeds(variant):
+            again = rerun(replace(variant, seed=seed), measured=self._all)
+            flows, times_ns = _simulated(again, self._job)
+            shown.append(_observed(flows, times_ns, times_ns))
+        return misfit(shown[0], shown[1])
+
+    def _try(self, variant: Variant, assumed: Sequence[Assumption]) -> _Shown | None:
+        self._simulations += 1
+        changed = replace(variant, assumed=(*variant.assumed, *assumed))
+        try:
+            return self._simulated(changed)[1]
+        except ChakramError:
+            return None
+
+    # Which faults may explain what was measured, and how well they do.
+
+    def _hypotheses(
+        self, variant: Variant, run: Rerun, shown: _Shown
+    ) -> list[Hypothesis]:
+        # The data of a slow host is as late in one direction as in the other.
+        taken = {each.port for each in variant.assumed}
+        taken |= {
+            other
+            for each in variant.assumed
+            if each.kind == "degrade" and _node(each.port) in self._waits
+            if (other := self._other_end(each.port))
+        }
+        hypotheses = [
+            fitted
+            for each in self._candidates(variant, run, shown)
+            if not taken & _ports(each)
+            and (fitted := self._fitted(variant, each)) is not None
+        ]
+        best = _best(hypotheses)
+        if best is None or best.span is None:
+            return hypotheses
+        # One fault may be of both directions.
+        other = self._other_end(best.assumed[0].port)
+        if other is not None and other not in taken:
+            place = self._links[other].link
+            both = (*best.assumed, replace(best.assumed[0], port=other))
+            fitted = self._fitted(variant, replace(best, place=place, assumed=both))
+            hypotheses += [] if fitted is None else [fitted]
+        return hypotheses
 
     def _candidates(
-        self, run: Rerun, shown: Observed, ways: Mapping[Pair, frozenset[str]]
-    ) -> Iterable[Assumption]:
+        self, variant: Variant, run: Rerun, shown: _Shown
+    ) -> Iterator[Hypothesis]:
         # Where the hash is not known, a path between switches is one draw of many.
         knows_paths = not isinstance(run.ecmp, DrawnPaths)
-        dead = self._dead(run) if knows_paths else []
-        if dead:
-            return dead
+        if knows_paths:
+            idle = list(self._without_bytes(run))
+            if idle:
+                yield from idle
+                return
+        yield from self._pauses()
         ways = {
             pair: frozenset(
                 port
                 for port in ports
-                if knows_paths
-                or (port in self._links and self._links[port].kind == "host")
+                if port in self._links
+                and (knows_paths or self._links[port].kind == "host")
             )
-            for pair, ports in ways.items()
+            for pair, ports in _ways(run).items()
         }
-        taken = {each.port for each in run.assumed}
-        excess = excess_at(ways, self._fitted_to, shown)
-        # A slow direction delays the acknowledgements of the other one as well.
-        suspected = [
-            each
-            for port in _highest(excess, _LEAST_EXCESS)
-            if port in self._links
-            for each in (port, self._other_end(port))
-        ]
-        slow = [
-            Assumption(kind="degrade", port=port, rate_bps=rate_bps)
-            for port in dict.fromkeys(suspected)
-            if (rate_bps := self._links[port].rate_bps)
-        ]
-        losses = losses_at(ways, self._fitted_to, shown)
-        lossy = [
-            Assumption(kind="loss", port=port, probability=0.01)
-            for port in _highest(losses, _LEAST_LOSS)
-            if port in self._links
-        ]
-        return [
-            each
-            for each in (*slow[:_CANDIDATES], *lossy[:_CANDIDATES])
-            if each.port not in taken
-        ]
+        measured = self._measured.fitted
+        slow = _highest(excess_at(ways, measured, shown.fitted), _LEAST_EXCESS)
+        own = {
+            port.host: f"{port.host}:{port.interface}" for port in ports_of(run.plan)
+        }
+        slow = [own[host] for host in self._late if host in own] + slow
+        for port in self._ends(slow):
+            rate_bps = self._links[port].rate_bps
+            if rate_bps:
+                yield self._of_port(
+                    "slow link",
+                    Assumption(kind="degrade", port=port, rate_bps=rate_bps),
+                    (0.03, 0.97),
+                )
+        yield from self._counted_losses(variant, ways)
 
-    def _other_end(self, port: str) -> str:
-        """Return where the other direction of a link begins."""
-        name = self._links[port].link
-        return next(
-            (
-                other
-                for other, link in self._links.items()
-                if link.link == name and other != port
-            ),
-            port,
-        )
-
-    def _dead(self, run: Rerun) -> list[Assumption]:
-        """Return links without bytes that the hash of their switch chooses."""
-        return [
-            Assumption(kind="down", port=port)
-            for port, link in self._links.items()
-            if link.equal_cost is not None
-            and run.result.link_bytes.get(port, 0) > 0
-            and link.bytes < _IDLE * run.result.link_bytes[port]
-        ]
-
-    # How well they do.
-
-    def _fitted(self, variant: Variant, assumed: Assumption) -> Hypothesis | None:
-        """Return a fault with the parameter that fits best; None: none does."""
+    def _of_port(
+        self, cause: str, assumed: Assumption, span: tuple[float, float]
+    ) -> Hypothesis:
         link = self._links[assumed.port]
         place = f"{link.link} {link.direction}"
-        self._tried.append(f"{_NAMES[assumed.kind]} at {place}")
-        if assumed.kind == "down":
-            return self._judged(variant, assumed, place)
+        return Hypothesis(cause=cause, place=place, assumed=(assumed,), span=span)
+
+    def _counted_losses(
+        self, variant: Variant, ways: Mapping[Pair, frozenset[str]]
+    ) -> Iterator[Hypothesis]:
+        """Yield where packets were lost that one end counted, and not the other."""
+        known = {each.port: each.probability or 0.0 for each in variant.assumed}
+        left = {
+            pair: round(
+                count
+                - self._sent[pair]
+                * sum(known.get(port, 0.0) for port in ways.get(pair, ()))
+            )
+            for pair, count in self._lost.items()
+        }
+        lost = {pair: count for pair, count in left.items() if count > 0}
+        total = sum(lost.values())
+        if total < max(_FEW_LOST, self._overflow):
+            return
+        for port, share in lossy_ports(ways, self._sent, lost)[:_CANDIDATES]:
+            if port in known or port not in self._links or share > _MOST_LOSS:
+                continue
+            assumed = Assumption(kind="loss", port=port, probability=share)
+            yield replace(
+                self._of_port("loss", assumed, _LOSSES),
+                span=None,
+                is_counted=True,
+                evidence=f"{total} packets did not arrive, or arrived wrong: "
+                f"{share:.2%} of what is sent over it",
+            )
+
+    def _ends(self, ports: Iterable[str]) -> list[str]:
+        """Return the first ports with those of the other directions of their links.
+
+        What delays or loses acknowledgements is felt by the data of that direction.
+        """
+        both = [
+            each
+            for port in ports
+            if port in self._links
+            for each in (port, self._other_end(port))
+            if each is not None
+        ]
+        return list(dict.fromkeys(both))[:_CANDIDATES]
+
+    def _other_end(self, port: str) -> str | None:
+        """Return where the other direction of a link begins."""
+        name = self._links[port].link
+        ends = (end for end, link in self._links.items() if link.link == name)
+        return next((end for end in ends if end != port), None)
+
+    def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield what links without bytes may mean that their hash chooses."""
+        sent = run.result.link_bytes
+        fullest: dict[str, int] = {}
+        for port, link in self._links.items():
+            if link.equal_cost is not None:
+                most = max(fullest.get(link.equal_cost, 0), sent.get(port, 0))
+                fullest[link.equal_cost] = most
+        idle = [
+            port
+            for port, link in self._links.items()
+            if link.equal_cost is not None
+            and sent.get(port, 0) > _CHOSEN * fullest[link.equal_cost]
+            and link.bytes < _IDLE * sent[port]
+        ]
+        if not idle:
+            return
+        links = list(dict.fromkeys(self._links[port].link for port in idle))
+        yield Hypothesis(
+            cause="dead uplink",
+            place=", ".join(links),
+            assumed=tuple(Assumption(kind="down", port=port) for port in idle),
+            evidence="carried nothing of what the hash sends there",
+            is_counted=True,
+        )
+        switches = set(map(_node, idle))
+        if len(switches) == 1:
+            (switch,) = switches
+            yield Hypothesis(
+                cause="hash imbalance",
+                place=switch,
+                assumed=tuple(Assumption(kind="avoided", port=port) for port in idle),
+                evidence=f"nothing left by {', '.join(links)}, to which its hash sends "
+                "a share: its routes may have changed",
+                is_counted=True,
+            )
+
+    def _pauses(self) -> Iterator[Hypothesis]:
+        """Yield the links whose sender was paused."""
+        whole_ns = self._all * self._measured.fitted.iteration_ns
+        for port, spans in self._paused.items():
+            link = self._links.get(port)
+            paused_ns = sum(end_ns - at_ns for _, at_ns, end_ns in spans)
+            if link is None or paused_ns < _LEAST_PAUSE * whole_ns:
+                continue
+            yield Hypothesis(
+                cause="pause",
+                place=f"{link.link} {link.direction}",
+                assumed=tuple(
+                    Assumption(
+                        kind="pause_storm",
+                        port=port,
+                        at_ns=at_ns,
+                        until_ns=end_ns,
+                        classes=(traffic_class,),
+                    )
+                    for traffic_class, at_ns, end_ns in spans
+                ),
+                evidence=f"counted pauses of {format_time(paused_ns)}",
+                is_counted=True,
+            )
+
+    def _fitted(self, variant: Variant, what: Hypothesis) -> Hypothesis | None:
+        """Return a fault with the parameter that fits best; None: none does."""
+        self._tried.append(f"{what.cause} at {what.place}")
+        if what.span is not None:
+            return self._bisected(variant, what, _STEPS)
+        shown = self._try(variant, what.assumed)
+        if shown is None:
+            return None
+        found = self._with(what, shown)
+        seen = self._measured.whole.resent_share
+        if what.cause != "loss" or seen < _TWICE * shown.whole.resent_share:
+            return found
+        # Not all packets are lost alike; those that matter are sent again.
+        more = self._bisected(variant, replace(what, span=_LOSSES), _STEPS)
+        if more is None:
+            return found
+        return replace(more, span=None, evidence=what.evidence)
+
+    def _finer(self, variant: Variant, best: Hypothesis) -> Hypothesis:
+        if best.span is None:
+            return best
+        found = self._bisected(variant, best, _MORE_STEPS)
+        return found if found is not None and found.fitted <= best.fitted else best
+
+    def _bisected(
+        self, variant: Variant, what: Hypothesis, steps: int
+    ) -> Hypothesis | None:
+        assert what.span is not None
+        low, high = what.span
+        is_slow = what.assumed[0].kind == "degrade"
         best: Hypothesis | None = None
-        low, high = (0.03, 0.97) if assumed.kind == "degrade" else (1e-4, 0.3)
-        for _ in range(_STEPS):
+        measured = self._measured.fitted
+        for _ in range(steps):
             if time.monotonic() > self._until_s:
                 break
             middle = exp((log(low) + log(high)) / 2)
-            tried = (
-                replace(assumed, rate_bps=max(1000, round(middle * link.rate_bps)))
-                if assumed.kind == "degrade" and link.rate_bps
-                else replace(assumed, probability=middle)
-            )
-            changed = replace(variant, assumed=(*variant.assumed, tried))
-            shown = self._try(changed)
-            if shown is None:
-                # It does not even end: the fault is not as bad as that.
-                is_too_bad = True
-            else:
-                found = self._hypothesis(tried, place, shown)
+            assumed = tuple(self._at(each, middle) for each in what.assumed)
+            shown = self._try(variant, assumed)
+            # Where it does not even end, the fault is not as bad as that.
+            is_too_bad = True
+            if shown is not None:
+                found = self._with(replace(what, assumed=assumed), shown)
                 if best is None or found.fitted < best.fitted:
                     best = found
                 is_too_bad = (
-                    shown.iteration_ns > self._fitted_to.iteration_ns
-                    if assumed.kind == "degrade"
-                    else shown.resent_share > self._fitted_to.resent_share
+                    shown.fitted.iteration_ns > measured.iteration_ns
+                    if is_slow
+                    else shown.fitted.resent_share > measured.resent_share
                 )
-            if is_too_bad == (assumed.kind == "degrade"):
+            if is_too_bad == is_slow:
                 low = middle
             else:
                 high = middle
-        return best
-
-    def _judged(
-        self, variant: Variant, assumed: Assumption, place: str
-    ) -> Hypothesis | None:
-        shown = self._try(replace(variant, assumed=(*variant.assumed, assumed)))
-        return None if shown is None else self._hypothesis(assumed, place, shown)
-
-    def _hypothesis(
-        self, assumed: Assumption, place: str, shown: Observed
-    ) -> Hypothesis:
-        return Hypothesis(
-            assumed=assumed,
-            place=place,
-            misfit=misfit(self._judged_by, shown),
-            fitted=misfit(self._fitted_to, shown),
-        )
-
-    def _try(self, variant: Variant) -> Observed | None:
-        self._simulations += 1
-        try:
-            return self._shown(rerun(variant, measured=self.measured))
-        except ChakramError:
+        if best is None:
             return None
+        text = "about " + (
+            format_rate(best.assumed[0].rate_bps or 0)
+            if is_slow
+            else f"{best.assumed[0].probability:.2%} of the packets"
+        )
+        evidence = f"fits the measured messages best: {text}"
+        return replace(best, span=(low, high), evidence=evidence)
+
+    def _at(self, assumed: Assumption, value: float) -> Assumption:
+        if assumed.kind != "degrade":
+            return replace(assumed, probability=value)
+        rate_bps = self._links[assumed.port].rate_bps or 0
+        return replace(assumed, rate_bps=max(1000, round(value * rate_bps)))
+
+    def _with(self, what: Hypothesis, shown: _Shown) -> Hypothesis:
+        if what.span is None:
+            whole = misfit(self._measured.whole, shown.whole)
+            return replace(what, misfit=whole, fitted=whole)
+        fitted = misfit(self._measured.fitted, shown.fitted)
+        return replace(what, misfit=self._judge(shown), fitted=fitted)
+
+    def _labelled(self, best: Hypothesis) -> Hypothesis:
+        """Name a slow port after its host, if that was among the latest ones."""
+        link = self._links[best.assumed[0].port]
+        ends = {
+            _node(port) for port, each in self._links.items() if each.link == link.link
+        }
+        latest = max(self._waits.values(), default=0.0)
+        limit = max(LATE, _AMONG_LATEST * latest)
+        host = next((each for each in ends if self._waits.get(each, 0.0) >= limit), "")
+        if best.cause != "slow link" or not host:
+            return best
+        evidence = f"its data plane was late for {self._waits[host]:.0%} of the time"
+        return replace(best, cause="generator slow", place=host, evidence=evidence)
+
+
+def _node(port: str) -> str:
+    return port.partition(":")[0]
+
+
+def _ports(what: Hypothesis) -> frozenset[str]:
+    return frozenset(each.port for each in what.assumed)
+
+
+def _is_timed(assumed: Iterable[Assumption]) -> bool:
+    return any(each.at_ns or each.until_ns != NEVER for each in assumed)
+
+
+def _is_random(assumed: Iterable[Assumption]) -> bool:
+    return any(each.probability for each in assumed)
+
+
+def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
+    """Return what fits best; of what fits alike, the one that assumes least."""
+    if not hypotheses:
+        return None
+    limit = min(each.fitted for each in hypotheses) + _RESOLVED
+    alike = [each for each in hypotheses if each.fitted <= limit]
+    return min(alike, key=lambda each: (len(_ports(each)), each.fitted))
 
 
 def _highest(values: Mapping[str, float], least: float) -> list[str]:
@@ -370,61 +633,145 @@ def _without_faults(results: RunResults) -> Variant:
     )
 
 
-def _measured(results: RunResults, job: str | None) -> tuple[Observed, Observed]:
-    """Return two halves of the measured iterations; the same one if there is one."""
+# What was measured, and what was simulated.
+
+_Flow = tuple[Pair, int, int, int]
+
+
+def _observed(
+    flows: Mapping[int, Sequence[_Flow]],
+    times_ns: Mapping[int, Sequence[int]],
+    numbers: Iterable[int],
+) -> Observed:
+    chosen = [each for each in numbers if each in times_ns]
+    jobs = max(len(times_ns[each]) for each in chosen)
+    return observed(
+        (flow for each in chosen for flow in flows.get(each, ())),
+        [sum(times_ns[each]) // jobs for each in chosen],
+    )
+
+
+def _measured(
+    results: RunResults, job: str | None
+) -> tuple[_Shown, tuple[list[int], list[int]]]:
+    """Return what iterations showed, and the numbers of both halves of them."""
     names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
     flows = results.table("flows", *names, "packets", "retransmitted", "measured")
     flows = flows.filter(pc.field("measured"))
     if job is not None:
         flows = flows.filter(pc.field("job") == job)
     columns = [flows[name].to_pylist() for name in (*names, "packets", "retransmitted")]
-    of_iteration: dict[int, list[tuple[Pair, int, int, int]]] = {}
+    of_iteration: dict[int, list[_Flow]] = {}
     for name, iteration, src, dst, posted_ns, acked_ns, packets, again in zip(
         *columns, strict=True
     ):
         of_iteration.setdefault(iteration, []).append(
             (Pair(name, src, dst), acked_ns - posted_ns, packets, again)
         )
-    times_ns: dict[int, list[int]] = {}
-    for (_, iteration), time_ns in recorded_iterations(results, job).items():
-        times_ns.setdefault(iteration, []).append(time_ns)
+    times_ns = _by_iteration(recorded_iterations(results, job))
     numbers = sorted(times_ns)
     if not numbers:
         raise InputError(
             str(results.path), "has no measured iteration that all ranks have ended"
         )
-
-    def half(chosen: Sequence[int]) -> Observed:
-        jobs = max(len(times_ns[each]) for each in chosen)
-        return observed(
-            (flow for each in chosen for flow in of_iteration.get(each, ())),
-            [sum(times_ns[each]) // jobs for each in chosen],
-        )
-
-    first = half(numbers[::2])
-    return first, half(numbers[1::2]) if len(numbers) > 1 else first
+    halves = numbers[::2], numbers[1::2] or numbers
+    parts = (numbers, *halves)
+    return _Shown(*(_observed(of_iteration, times_ns, each) for each in parts)), halves
 
 
-def _simulated(run: Rerun, job: str | None) -> Observed:
+def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for (_, iteration), time_ns in times_ns.items():
+        found.setdefault(iteration, []).append(time_ns)
+    return found
+
+
+def _simulated(
+    run: Rerun, job: str | None
+) -> tuple[dict[int, list[_Flow]], dict[int, list[int]]]:
+    """Return messages and times of simulated iterations, by their numbers."""
     table = OperationTable(run.plan)
-    warmup = run.plan.agents[0].settings.warmup
-    flows = []
+    flows: dict[int, list[_Flow]] = {}
+    times_ns = _by_iteration(run.iterations_ns(job))
     for row in rows_of(FlowRow, run.result.records.flows):
         name, src = table.rank(row.rank)
-        if row.iteration >= warmup and job in (None, name):
+        if row.iteration in times_ns and job in (None, name):
             pair = Pair(name, src, table.rank(row.peer)[1])
             time_ns = row.last_acked_ns - row.posted_ns
-            flows.append((pair, time_ns, row.packets, row.retransmitted))
-    times: dict[int, list[int]] = {}
-    for (_, iteration), time_ns in run.iterations_ns(job).items():
-        times.setdefault(iteration, []).append(time_ns)
-    return observed(flows, [sum(each) // len(each) for each in times.values()])
+            flows.setdefault(row.iteration, []).append(
+                (pair, time_ns, row.packets, row.retransmitted)
+            )
+    return flows, times_ns
+
+
+def _begin_and_end(results: RunResults) -> tuple[int, int]:
+    ranks = results.table("ranks", "start_ns", "end_ns")
+    begin_ns = pc.min(ranks["start_ns"]).as_py()
+    return begin_ns or 0, pc.max(ranks["end_ns"]).as_py() or 0
+
+
+def _waits(results: RunResults) -> dict[str, float]:
+    """Return by host for which share of the run its data plane was late."""
+    begin_ns, end_ns = _begin_and_end(results)
+    names = ("port", "host", "generator_wait_ns")
+    table = results.table("ports", "time_ns", *names)
+    inside = (pc.field("time_ns") >= begin_ns) & (pc.field("time_ns") <= end_ns)
+    table = table.filter(inside).select(list(names)).group_by(["port", "host"])
+    waits: dict[str, float] = {}
+    counted = [("generator_wait_ns", "max"), ("generator_wait_ns", "min")]
+    for row in table.aggregate(counted).to_pylist():
+        waited_ns = row["generator_wait_ns_max"] - row["generator_wait_ns_min"]
+        share = waited_ns / max(1, end_ns - begin_ns)
+        waits[row["host"]] = max(share, waits.get(row["host"], 0.0))
+    return waits
+
+
+def _sent_and_lost(
+    results: RunResults, job: str | None
+) -> tuple[dict[Pair, int], dict[Pair, int]]:
+    """Return the packets of pairs of ranks, and those that the second did not get."""
+    counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
+    ends = ["job", "rank", "peer", "qpn"]
+    table = results.table("queue_pairs", *ends, *counted).group_by(ends)
+    sent, got = Counter[Pair](), Counter[Pair]()
+    for row in table.aggregate([(name, "max") for name in counted]).to_pylist():
+        if job in (None, row["job"]):
+            pair = Pair(row["job"], row["rank"], row["peer"])
+            sent[pair] += sum(row[f"{each}_tx_max"] for each in _PACKETS)
+            back = Pair(row["job"], row["peer"], row["rank"])
+            got[back] += sum(row[f"{each}_rx_max"] for each in _PACKETS)
+    return dict(sent), {pair: sent[pair] - got[pair] for pair in sent}
+
+
+def _paused(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
+    """Return by port of the fabric when which classes of it were paused."""
+    names = ("port", "traffic_class", "time_ns", "paused_ns")
+    table = results.table("link_samples", *names)
+    begin_ns, _ = _begin_and_end(results)
+    samples: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for port, number, time_ns, paused_ns in zip(
+        *(table[name].to_pylist() for name in names), strict=True
+    ):
+        samples.setdefault((port, number), []).append((time_ns - begin_ns, paused_ns))
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for (port, number), counted in samples.items():
+        for at_ns, end_ns in pauses(sorted(counted)):
+            found.setdefault(port, []).append((number, at_ns, end_ns))
+    return found
 
 
 def _ways(run: Rerun) -> dict[Pair, frozenset[str]]:
     """Return by pair of ranks the ports that its messages leave by."""
     ports = ports_of(run.plan)
-    router = Router(ports=ports, topology=run.topology, ecmp=run.ecmp)
+    down = {each.port for each in run.assumed if each.kind == "down"}
+    links = tuple(
+        link
+        for link in run.topology.links
+        if down.isdisjoint((str(link.a), str(link.b)))
+    )
+    router = Router(
+        ports=ports, topology=replace(run.topology, links=links), ecmp=run.ecmp
+    )
     index_of = {port.number: index for index, port in enumerate(ports)}
     ways: dict[Pair, frozenset[str]] = {}
     for rank in run.plan.ranks():

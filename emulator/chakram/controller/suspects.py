@@ -43,9 +43,11 @@ _LEAST_EXCESS = 0.01
 _UNEVEN = 1.1
 """So much more than the mean of equal paths makes their hash one."""
 
+_AS_UNEVEN = 0.8
 _FASTER = 10
 _ANY_ORDER = 65_536
 _LINKS_LISTED = 3
+_ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
 
 _OF_LINK_FAULT = {
     "degrade": "slow link",
@@ -71,6 +73,7 @@ ADVICE = {
     "dead uplink": "check the port and its cable; bring the link back",
     "slow compute": "compare clocks, throttling and processes of this host with others",
     "late rank": "find out what this rank does before its peers begin",
+    "generator slow": "free the cores of this host, or use lower rates: chakram doctor",
     "hash imbalance": "change the seed or the fields of the hash, spread source ports, "
     "or use more queue pairs per pair of ranks",
 }
@@ -382,7 +385,7 @@ def _hashes(
     switches = variant.experiment.fabric.simulated_switches
     if switches is not None and switches.to_profile(1500).balancing != "hash":
         return
-    uneven: dict[str, float] = {}
+    uneven: dict[str, tuple[float, float]] = {}
     groups: dict[str, list[LinkRecord]] = {}
     for link in links:
         if link.equal_cost is not None:
@@ -391,16 +394,22 @@ def _hashes(
         mean = sum(each.bytes for each in members) / len(members)
         if len(members) > 1 and mean:
             most = max(each.bytes for each in members) / mean
+            excess = (most - 1) * mean / (members[0].rate_bps or 1)
             switch = name.rpartition("#")[0]
-            uneven[switch] = max(uneven.get(switch, 0.0), most)
-    if not uneven or max(uneven.values()) < _UNEVEN:
+            uneven[switch] = max(uneven.get(switch, (0.0, 0.0)), (most, excess))
+    worst, _ = max(uneven.values(), default=(0.0, 0.0))
+    if worst < _UNEVEN:
         return
-    switch = max(uneven, key=lambda name: uneven[name])
+    # Of those that are nearly as uneven, the one whose fullest path takes longest.
+    switch = max(
+        (name for name, (most, _) in uneven.items() if most >= _AS_UNEVEN * worst),
+        key=lambda name: uneven[name][1],
+    )
     yield _fault(
         "hash imbalance",
         switch,
         lambda of: of.edited(_balance),
-        f"the fullest of its equal paths carries {uneven[switch]:.2f} times the mean",
+        f"one of its equal paths carries {uneven[switch][0]:.2f} times their mean",
         remedy="with switches that send each packet over the shortest queue",
         round=1,
     )
@@ -420,7 +429,12 @@ def _limit(
 ) -> Case:
     return Case(
         suspect=Suspect(
-            cause=cause, place=place, kind=CauseClass.LIMIT, remedy=what, advice=what
+            cause=cause,
+            place=place,
+            kind=CauseClass.LIMIT,
+            remedy=what,
+            advice=what,
+            is_of_many=place in (_ALL_HOSTS, _ALL_UPLINKS),
         ),
         change=change,
         job=job,
@@ -437,7 +451,7 @@ def _limits(
     if any(topology.host_link(host).rate_bps for host in topology.hosts):
         yield _limit(
             "own port",
-            "all hosts",
+            _ALL_HOSTS,
             lambda of: of.edited(_faster_hosts),
             "with ports of hosts ten times as fast",
         )
@@ -449,7 +463,7 @@ def _limits(
     if uplinks:
         yield _limit(
             "contention",
-            "all uplinks",
+            _ALL_UPLINKS,
             lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
             "with links between switches ten times as fast",
         )

@@ -32,14 +32,14 @@ from chakram.results.verdict import (
 )
 
 if TYPE_CHECKING:
-    from chakram.controller.hypotheses import Hypothesis
+    from chakram.controller.hypotheses import Fit, Hypothesis
     from chakram.observe.run_results import RunResults
     from chakram.results.causes import Why
 
     Say = Callable[[str], None]
 
-SEEDS = 8
-"""Repetitions with other random numbers, where a run has any."""
+SEEDS, MORE_SEEDS = 8, 24
+"""Repetitions with other random numbers, and where so few leave a cause uncertain."""
 
 BUDGET_S = 60.0
 """What testing the causes of a run may take, unless more is allowed."""
@@ -109,7 +109,7 @@ def _verdict(
     cases = _affordable(
         _cases(base, run, results, why, job), where, cost_s, budget_s, say
     )
-    timer = _Timer(base, run, cases, job, limit)
+    timer = _Timer(base, run, cases, job, watch.at(budget_s), limit)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
     )
@@ -179,9 +179,9 @@ def _of_network(
     notes = [
         f"simulated without faults the messages are {fitted.null_misfit:.3f} off, "
         + (f"with these {fitted.misfit:.3f}, " if fitted.found else "")
-        + f"measured iterations {fitted.noise:.3f} off one another"
+        + f"with a noise of {fitted.noise:.3f}"
     ]
-    generator = _generator(why, unexplained)
+    generator = _generator(fitted, why, unexplained)
     if not fitted.is_explained and generator is None:
         notes.append(
             "a part of the difference is not explained; simulated, too: "
@@ -189,11 +189,16 @@ def _of_network(
         )
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     cost_s = watch.elapsed_s() / max(1, fitted.simulations)
-    others = _cases(base, run, results, why, job)
+    named = {(case.suspect.cause, case.suspect.place) for case in own}
+    others = [
+        case
+        for case in _cases(base, run, results, why, job)
+        if (case.suspect.cause, case.suspect.place) not in named
+    ]
     if cost_s * (len(own) + len(others)) > budget_s:
         others = [case for case in others if case.suspect.kind is CauseClass.FAULT]
     cases = [*own, *others]
-    timer = _Timer(base, run, cases, job, fitted.measured)
+    timer = _Timer(base, run, cases, job, watch.at(budget_s), fitted.measured)
     verdict = timer.exactly(
         find_causes([case.suspect for case in cases], timer.times_ns)
     )
@@ -201,16 +206,38 @@ def _of_network(
         case.suspect: tuple(_suspect_of(each, why) for each in others)
         for case, (_, others) in zip(own, fitted.found, strict=True)
     }
+    error = abs(unexplained)
+    if has_random_numbers(base):
+        # The difference to one run is mostly theirs.
+        verdict, error = timer.with_intervals(verdict), 0.0
     faults = [
-        replace(finding, rivals=rivals.get(finding.suspect, ()))
+        replace(
+            finding,
+            saving=_with_error(
+                finding.saving, abs(unexplained) * (1 - finding.saving.share)
+            ),
+            rivals=rivals.get(finding.suspect, ()),
+        )
         for finding in verdict.faults
-        # A part of a run that is not understood proves nothing.
-        if finding.suspect in rivals or fitted.is_explained
+        # What saves less than the part that is not understood is not proven.
+        if finding.suspect in rivals
+        or max(finding.saving.share, finding.after_previous.share) > error
     ]
     if generator is not None:
         faults.append(generator)
-        faults.sort(key=lambda each: -each.saving.share)
-    return replace(verdict, faults=tuple(faults), notes=tuple(notes))
+    faults.sort(key=lambda each: -each.saving.share)
+    return replace(
+        verdict,
+        faults=tuple(faults),
+        limits=verdict.limits if fitted.is_explained else (),
+        notes=tuple(notes),
+    )
+
+
+def _with_error(saving: Saving, error: float) -> Saving:
+    """Return a saving that differs by so much if it is held to the measured time."""
+    low, high = saving.share - error, saving.share + error
+    return replace(saving, low=min(saving.low, low), high=max(saving.high, high))
 
 
 def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
@@ -224,42 +251,45 @@ def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
         cause=hypothesis.cause,
         place=hypothesis.place,
         evidence=evidence,
-        advice=ADVICE.get(hypothesis.cause, ""),
+        advice=ADVICE[hypothesis.cause],
         remedy="simulated without it",
     )
 
 
 def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
     def change(of: Variant) -> Variant:
-        port = hypothesis.assumed.port
-        return replace(
-            of, assumed=tuple(each for each in of.assumed if each.port != port)
-        )
+        left = tuple(each for each in of.assumed if each not in hypothesis.assumed)
+        return replace(of, assumed=left)
 
     return Case(suspect=_suspect_of(hypothesis, why), change=change)
 
 
-def _generator(why: Why, unexplained: float) -> Finding | None:
-    """Return the late hosts, if what they are charged with is not explained else."""
-    charges = [each for each in why.causes if each.cause == "generator slow"]
-    share = sum(each.share for each in charges)
-    if min(share, unexplained) < LEAST_SAVING:
+def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
+    """Return late hosts, if what they may have cost is not explained by anything."""
+    named = {each.place for each, _ in fitted.found}
+    late = {host: share for host, share in fitted.late.items() if host not in named}
+    if not late:
+        # All hosts may be late; then they are on the critical path.
+        charges = [each for each in why.causes if each.cause == "generator slow"]
+        late = {each.place: each.share for each in charges}
+    share = min(max(late.values(), default=0.0), unexplained)
+    if share < LEAST_SAVING:
         return None
-    most = charges[0]
-    saving = Saving(share=min(share, unexplained), low=0.0, high=unexplained)
+    first, *others = late
+    saving = Saving(share=share, low=0.0, high=unexplained)
     return Finding(
         suspect=Suspect(
             cause="generator slow",
-            place=most.place,
-            evidence=f"its data plane was late for {share:.0%} of the critical path",
-            advice="free the cores of this host, or use lower rates: chakram doctor",
+            place=first,
+            evidence=f"its data plane was late for {late[first]:.0%} of the time",
+            advice=ADVICE["generator slow"],
         ),
         saving=saving,
         after_previous=saving,
         rivals=tuple(
-            Suspect(cause=each.cause, place=each.place)
-            for each in charges[1:]
-            if each.share > most.share / 2
+            Suspect(cause="generator slow", place=each)
+            for each in others
+            if late[each] > late[first] / 2
         ),
     )
 
@@ -273,7 +303,8 @@ def has_random_numbers(variant: Variant) -> bool:
         link.ecn is not None and link.ecn.probability > 0 for link in links.links
     )
     return bool(
-        faults.drop
+        any(each.probability for each in variant.assumed)
+        or faults.drop
         or faults.packets
         or any(each.probability for each in faults.links)
         or (marks and experiment.transport.ecn != "off")
@@ -291,6 +322,7 @@ def _are_alike(variant: Variant) -> bool:
         )
         or faults.packets
         or faults.drop
+        or any(each.probability or each.at_ns for each in variant.assumed)
         or any(job.repeat is not None or job.start_ns for job in experiment.jobs)
         or experiment.arrivals is not None
     )
@@ -303,12 +335,17 @@ class _Watch:
     def elapsed_s(self) -> float:
         return time.monotonic() - self._begin_s
 
+    def at(self, elapsed_s: float) -> float:
+        """Return when so much time will have passed, as ``time.monotonic`` has it."""
+        return self._begin_s + elapsed_s
+
 
 class _Timer:
     """Times a run without some of its suspects.
 
     Until a suspect is confirmed, only the first measured iteration is simulated where
-    all are alike; *limit*: how many there are in the run, if not all.
+    all are alike; *limit*: how many there are in the run, if not all.  After *until_s*
+    no more random numbers are drawn than have to be.
     """
 
     def __init__(
@@ -317,14 +354,16 @@ class _Timer:
         run: Rerun,
         cases: Sequence[Case],
         job: str | None,
+        until_s: float,
         limit: int | None = None,
     ) -> None:
         self._base = base
+        self._until_s = until_s
         self._limit = limit
         self._cases = cases
         self._job = job
         self._whole = self._of_interest(run.iterations_ns(job))
-        self._seeded: dict[frozenset[int], list[int]] = {}
+        self._of_seed: dict[tuple[frozenset[int], int], int | None] = {}
         self._measured = 1 if _are_alike(base) else None
         if self._measured is not None:
             first = min(iteration for _, iteration in self._whole)
@@ -417,37 +456,44 @@ class _Timer:
         return replace(
             verdict,
             faults=tuple(faults),
-            limits=tuple(map(self._with_interval, verdict.limits)),
+            limits=tuple(
+                sure
+                for each in verdict.limits
+                if (sure := self._with_interval(each)).saving.is_certain
+            ),
             excluded=tuple(unsure),
         )
 
     def _with_interval(self, finding: Finding) -> Finding:
         removed = self._removed(finding)
-        before = self._of_seeds(frozenset())
-        after = self._of_seeds(removed)
+        for count in (SEEDS, MORE_SEEDS):
+            saving = self._of_seeds(removed, finding.saving.share, count)
+            if saving is None or saving.is_certain or time.monotonic() > self._until_s:
+                break
+        return finding if saving is None else replace(finding, saving=saving)
+
+    def _of_seeds(
+        self, removed: frozenset[int], share: float, count: int
+    ) -> Saving | None:
+        """Return a saving with the interval of its median over random numbers."""
         samples = sorted(
             1 - without / whole
-            for whole, without in zip(before, after, strict=True)
-            if whole and without
+            for number in range(count)
+            if (whole := self._seeded(frozenset(), number))
+            and (without := self._seeded(removed, number))
         )
-        if len(samples) < SEEDS - 1:
-            return finding
-        share = finding.saving.share
-        return replace(
-            finding,
-            saving=Saving(
-                share=share,
-                # Order statistics 2 and n - 1: some 93 % for the median of 8.
-                low=min(share, samples[1]),
-                high=max(share, samples[-2]),
-            ),
+        if len(samples) < SEEDS:
+            return None
+        # Order statistics about two standard deviations from the middle one.
+        cut = max(1, int(len(samples) / 2 - math.sqrt(len(samples))))
+        return Saving(
+            share=share,
+            low=min(share, samples[cut]),
+            high=max(share, samples[-1 - cut]),
         )
 
-    def _of_seeds(self, removed: frozenset[int]) -> list[int]:
-        if removed not in self._seeded:
-            seed = self._base.experiment.seed
-            self._seeded[removed] = [
-                self._time_ns(removed, seed=seed + 1 + at) or 0
-                for at in range(SEEDS - 1)
-            ]
-        return self._seeded[removed]
+    def _seeded(self, removed: frozenset[int], number: int) -> int | None:
+        if (removed, number) not in self._of_seed:
+            seed = self._base.experiment.seed + 1 + number
+            self._of_seed[removed, number] = self._time_ns(removed, seed=seed)
+        return self._of_seed[removed, number]

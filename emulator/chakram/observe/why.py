@@ -487,7 +487,7 @@ def _found(finding: Finding, why: Why) -> dict[str, Any]:
         "class": str(suspect.kind),
         "place": suspect.place,
         "saving": _saving(finding.saving, why),
-        "after_previous": _saving(finding.after_previous, why),
+        "after_previous": _shares(finding.after_previous),
         "together_with": [
             {"cause": each.cause, "place": each.place} for each in finding.together_with
         ],
@@ -504,12 +504,11 @@ def _found(finding: Finding, why: Why) -> dict[str, Any]:
 
 def _saving(saving: Saving, why: Why) -> dict[str, Any]:
     mean_ns = why.time_ns / why.iterations if why.iterations else 0.0
-    return {
-        "share": saving.share,
-        "low": saving.low,
-        "high": saving.high,
-        "time_ns": round(saving.share * mean_ns),
-    }
+    return {**_shares(saving), "time_ns": round(saving.share * mean_ns)}
+
+
+def _shares(saving: Saving) -> dict[str, Any]:
+    return {"share": saving.share, "low": saving.low, "high": saving.high}
 
 
 def _charged(cause: Cause) -> dict[str, Any]:

@@ -9,13 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import log
+from statistics import median_low
 from typing import NamedTuple
 
 _FEW_RESENT = 20
 """So many packets sent again say nothing, in the sum of both runs."""
 
 _RESENT_WEIGHT = 0.5
+
+_SMALL = 0.02
+_ELSEWHERE = 0.02
+"""Share of the lost packets that another port may have lost."""
+
+_LESS_LIKELY = 2.0
+"""Logarithm of how much less likely a port is that is not suspected."""
+
+
+LATE = 0.1
+"""A host that is late for less than that share of the time is not suspected."""
+
+_LATER = 3.0
+"""And neither is one that is less than so many times as late as most others."""
 
 
 class Pair(NamedTuple):
@@ -113,31 +129,59 @@ def excess_at(
     It is the mean logarithm of measured over simulated time of the pairs that cross the
     port, less that of the pairs that do not; both weighted by time.
     """
+    # Times that are nothing beside an iteration differ by much for little reason.
+    least_ns = _SMALL * measured.iteration_ns
     ratios = {
-        pair: (time_ns, log(time_ns / simulated.flow_ns[pair]))
+        pair: (
+            time_ns,
+            log((time_ns + least_ns) / (simulated.flow_ns[pair] + least_ns)),
+        )
         for pair, time_ns in measured.flow_ns.items()
         if time_ns and simulated.flow_ns.get(pair)
     }
     return _contrast(ways, ratios)
 
 
-def losses_at(
-    ways: Mapping[Pair, Collection[str]], measured: Observed, simulated: Observed
-) -> dict[str, float]:
-    """Return by port the share sent again of what crosses it, less that of the rest.
+def lossy_ports(
+    ways: Mapping[Pair, Collection[str]],
+    sent: Mapping[Pair, int],
+    lost: Mapping[Pair, int],
+) -> list[tuple[str, float]]:
+    """Return the ports one of which probably loses packets, with the share of them.
 
-    Packets that the simulation sends again as well do not count.
+    What a port loses is spread over the pairs of ranks that cross it as what they send.
+    Ports are as likely as that is, by the multinomial distribution; all that are not
+    much less likely than the best one are returned, the best one first.
+
+    Args:
+        ways: By pair the ports that its packets leave by.
+        sent: By pair the packets, with acknowledgements, that the first sent.
+        lost: By pair those of them that the second did not get.
     """
-    shares = {
-        pair: (
-            packets,
-            max(0.0, measured.resent.get(pair, 0.0) - simulated.resent.get(pair, 0.0))
-            / packets,
+    crossing: dict[str, int] = {}
+    for pair, count in sent.items():
+        for port in ways.get(pair, ()):
+            crossing[port] = crossing.get(port, 0) + count
+    whole = max(1, sum(sent.values()))
+    likely: dict[str, float] = {}
+    shares: dict[str, float] = {}
+    for port, count in crossing.items():
+        found = sum(many for pair, many in lost.items() if port in ways.get(pair, ()))
+        if not found:
+            continue
+        shares[port] = found / count
+        likely[port] = sum(
+            many
+            * log(
+                (1 - _ELSEWHERE) * (port in ways.get(pair, ())) * sent[pair] / count
+                + _ELSEWHERE * sent[pair] / whole
+            )
+            for pair, many in lost.items()
         )
-        for pair, packets in measured.packets.items()
-        if packets
-    }
-    return _contrast(ways, shares)
+    best = max(likely.values(), default=0.0)
+    near = [port for port, value in likely.items() if value >= best - _LESS_LIKELY]
+    near.sort(key=lambda port: (-likely[port], port))
+    return [(port, shares[port]) for port in near]
 
 
 def _contrast(
@@ -157,3 +201,40 @@ def _contrast(
         elsewhere = (total - value) / rest if rest > 0 else 0.0
         found[port] = value / own - elsewhere if own else 0.0
     return found
+
+
+def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:
+    """Return the hosts that were late for longer than the others, the latest first.
+
+    Args:
+        waits: By host the share of the run for which its data plane was late.
+    """
+    usual = median_low(waits.values()) if waits else 0.0
+    late = {
+        host: share
+        for host, share in waits.items()
+        if share >= max(LATE, _LATER * usual)
+    }
+    return dict(sorted(late.items(), key=lambda item: -item[1]))
+
+
+def pauses(samples: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return when a port was paused: begin and end of each span, in ns.
+
+    Args:
+        samples: Times, and for how long the port had been paused by then, in ns.
+    """
+    spans: list[tuple[int, int]] = []
+    is_going_on = False
+    for (before_ns, had_ns), (time_ns, paused_ns) in pairwise(samples):
+        grown_ns = min(paused_ns - had_ns, time_ns - before_ns)
+        if grown_ns > 0:
+            if is_going_on:
+                spans[-1] = spans[-1][0], before_ns + grown_ns
+            else:
+                spans.append((time_ns - grown_ns, time_ns))
+        # A pause that fills the time until a sample may go on after it.
+        is_going_on = grown_ns > 0 and (
+            is_going_on is False or before_ns + grown_ns >= time_ns
+        )
+    return [(max(0, at_ns), end_ns) for at_ns, end_ns in spans if end_ns > 0]

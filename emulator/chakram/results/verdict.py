@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LEAST_SAVING = 0.03
-"""The share of the time that removing a cause must save to be reported."""
+"""The share of the time left that removing a cause must save to be reported."""
 
 _NO_EFFECT = 0.005
+
+_OF_MANY = 0.8
+"""What changes many places has to save so much more than what changes one: 1 / 0.8."""
 
 
 class CauseClass(StrEnum):
@@ -53,6 +56,8 @@ class Suspect:
         remedy: What the simulation does instead, in a few words.
         round: Suspects of a later round are judged once those of earlier rounds that
             save time are removed.
+        is_of_many: Whether the remedy changes many places at once.  A single place that
+            saves nearly as much says more, and comes first.
     """
 
     cause: str
@@ -62,6 +67,7 @@ class Suspect:
     advice: str = ""
     remedy: str = ""
     round: int = 0
+    is_of_many: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +98,8 @@ class Finding:
         suspect: The cause.
         saving: What the run saves without it alone, or without all of them if it acts
             together with others.
-        after_previous: What it saves once the findings before it are removed.
+        after_previous: What it saves of the time that is left once the findings before
+            it are removed.
         together_with: Other suspects without which its removal saves little: only
             all of them together save *after_previous*.
         rivals: Other suspects that explain the run as well.
@@ -111,7 +118,8 @@ class Verdict:
 
     Attributes:
         faults: Causes of class fault, the largest saving first.
-        limits: Causes of class limit, the largest saving first.
+        limits: Causes of class limit, the largest saving first, but see
+            ``Suspect.is_of_many``.
         excluded: Suspects whose removal saves less than ``LEAST_SAVING``.
         joint: What the run saves without all faults; None if there are none.
         simulations: How many runs were timed.
@@ -171,6 +179,10 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
     )
 
 
+def _by_place(limit: Finding) -> float:
+    return -limit.saving.share * (_OF_MANY if limit.suspect.is_of_many else 1)
+
+
 class _Search:
     """Times runs, each once."""
 
@@ -194,18 +206,17 @@ class _Search:
     def saving(
         self, removed: frozenset[int], already: frozenset[int] = frozenset()
     ) -> Saving:
-        """Return what removing saves, of the time of the whole run.
+        """Return what removing saves, of the time before.
 
         Args:
             removed: What is removed.
             already: What of that had been removed before.
         """
-        whole = self._times(frozenset()) or 1
         before, after = self._times(already), self._times(removed)
         # A run that does not end takes longer than any that does.
         share = float(bool(after)) - float(bool(before))
         if before and after:
-            share = (before - after) / whole
+            share = (before - after) / before
         return Saving(share=share, low=share, high=share)
 
     def faults(
@@ -272,4 +283,4 @@ class _Search:
                     found.append(
                         Finding(suspect=suspect, saving=saving, after_previous=saving)
                     )
-        return tuple(sorted(found, key=lambda each: -each.saving.share))
+        return tuple(sorted(found, key=_by_place))

@@ -16,7 +16,7 @@ from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_b
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths"]
+__all__ = ["DrawnPaths", "EcmpHash", "Flow", "KernelPaths", "NarrowedPaths"]
 
 
 class Flow(NamedTuple):
@@ -102,6 +102,32 @@ class DrawnPaths:
             return index
 
         return choose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NarrowedPaths:
+    """A hash of switches some of which avoid some of their next hops.
+
+    Attributes:
+        inner: The hash.
+        kept: By number of a switch, and of its next hops, the indices of those that it
+            chooses among.
+    """
+
+    inner: EcmpHash
+    kept: tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
+
+    def chooser(self, flow: Flow) -> Callable[[int, int], int]:
+        """Return what chooses for a flow; see ``EcmpHash``."""
+        choose, kept_of = self.inner.chooser(flow), dict(self.kept)
+
+        def narrowed(switch: int, count: int) -> int:
+            kept = kept_of.get((switch, count))
+            if kept is None:
+                return choose(switch, count)
+            return kept[choose(switch, len(kept))]
+
+        return narrowed
 
 
 @lru_cache(maxsize=256)

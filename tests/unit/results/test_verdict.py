@@ -65,7 +65,7 @@ def test_a_cause_that_another_masks_is_found_once_that_is_removed() -> None:
     assert (first.suspect, second.suspect) == (SLOW, LATE)
     assert first.saving.share == pytest.approx(0.2)
     assert second.saving.share == 0
-    assert second.after_previous.share == pytest.approx(0.3)
+    assert second.after_previous.share == pytest.approx(0.375)
 
 
 def test_causes_that_save_time_only_together_are_joint() -> None:

@@ -1,0 +1,139 @@
+"""Faults of a run are found in its records alone, without what it declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chakram.cli import main
+from chakram.controller.hypotheses import Fit, fit
+from chakram.observe.run_results import open_run
+
+HOSTS = 6
+SHAPES: dict[str, dict[str, Any]] = {
+    "star": {
+        "topology": {"single_switch": {"hosts": HOSTS}},
+        "links": {"host": {"rate": "100Mbit"}},
+    },
+    "clos": {
+        "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 3}},
+        "links": {"host": {"rate": "100Mbit"}, "uplink": {"rate": "300Mbit"}},
+    },
+}
+
+
+def found_in(folder: Path, shape: str, *faults: dict[str, Any], **more: Any) -> Fit:
+    """Return what explains a simulated run with faults, as if it had been measured."""
+    document = {
+        "version": 1,
+        "name": "measured",
+        "jobs": [
+            {
+                "name": "main",
+                "trace": {
+                    "synth": "collectives",
+                    "streams": [{"op": "all_to_all", "size": "300KB", "count": 1}],
+                    "ranks": HOSTS,
+                },
+            }
+        ],
+        "collectives": {"all_to_all": "direct"},
+        "iterations": {"warmup": 1, "measured": 4},
+        "fabric": {
+            "kind": "namespaces",
+            **SHAPES[shape],
+            **more,
+        },
+        "transport": {"retransmit_timeout": "200ms"},
+        "faults": {"links": list(faults)},
+        "predict": ["bound"],
+    }
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert main(["simulate", str(path), "--runs", str(folder / "runs")]) == 0
+    (run,) = (folder / "runs").iterdir()
+    return fit(open_run(run))
+
+
+def names(found: Fit) -> list[tuple[str, str]]:
+    return [(best.cause, best.place) for best, _ in found.found]
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_a_run_without_faults_needs_none(tmp_path: Path, shape: str) -> None:
+    found = found_in(tmp_path, shape)
+    assert not found.found
+    assert found.is_explained
+    assert found.misfit == pytest.approx(0, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("shape", "link", "direction"),
+    [
+        ("star", "h4-s0", "up"),
+        ("clos", "h1-leaf0", "both"),
+        ("clos", "h5-leaf1", "down"),
+    ],
+)
+def test_a_slow_direction_is_told_from_a_slow_link(
+    tmp_path: Path, shape: str, link: str, direction: str
+) -> None:
+    fault = {"kind": "degrade", "link": link, "direction": direction, "rate": "31Mbit"}
+    found = found_in(tmp_path, shape, fault)
+    place = link if direction == "both" else f"{link} {direction}"
+    assert names(found) == [("slow link", place)]
+    (best, _) = found.found[0]
+    assert best.assumed[0].rate_bps == pytest.approx(31e6, rel=0.03)
+    assert found.is_explained
+
+
+@pytest.mark.parametrize(
+    ("link", "direction"), [("h2-leaf0", "up"), ("h3-leaf1", "down")]
+)
+def test_losses_are_where_packets_did_not_arrive(
+    tmp_path: Path, link: str, direction: str
+) -> None:
+    fault = {
+        "kind": "loss",
+        "link": link,
+        "direction": direction,
+        "probability": 0.04,
+    }
+    found = found_in(tmp_path, "clos", fault)
+    assert names(found)[:1] == [("loss", f"{link} {direction}")]
+    (best, _) = found.found[0]
+    assert best.is_counted
+    assert best.assumed[0].probability == pytest.approx(0.04, rel=0.5)
+
+
+def test_a_port_was_paused_when_its_counter_grew(tmp_path: Path) -> None:
+    storm = {
+        "kind": "pause_storm",
+        "link": "h3-leaf1",
+        "direction": "down",
+        "classes": [3],
+        "at": "70ms",
+        "for": "80ms",
+    }
+    found = found_in(
+        tmp_path, "clos", storm, switches={"profile": "sonic"}, switch="model"
+    )
+    assert names(found) == [("pause", "h3-leaf1 down")]
+    (best, _) = found.found[0]
+    assert best.assumed[0].at_ns == pytest.approx(70e6, abs=2e6)
+    assert best.assumed[0].until_ns == pytest.approx(150e6, abs=2e6)
+
+
+def test_an_uplink_without_bytes_is_dead(tmp_path: Path) -> None:
+    down = [
+        {"kind": "down", "link": f"leaf{leaf}-spine1", "at": "0ns"} for leaf in (0, 1)
+    ]
+    links = {"host": {"rate": "100Mbit"}, "uplink": {"rate": "150Mbit"}}
+    found = found_in(tmp_path, "clos", *down, links=links)
+    ((best, _),) = found.found
+    assert best.cause == "dead uplink"
+    assert set(best.place.split(", ")) == {"leaf0-spine1", "leaf1-spine1"}
+    assert found.is_explained
