@@ -28,7 +28,7 @@ from tests.diagnosis.plants import (
 )
 from tests.diagnosis.virtual import CannotSimulate
 
-ATTEMPTS = 40
+ATTEMPTS = 100
 """Designs or places that are tried for a draw."""
 
 MOST_JOINT = 0.95

@@ -128,12 +128,13 @@ def _is_place(plant: Plant, place: str) -> bool:
 
 def _saving_error(draw: Draw, cause: dict[str, Any]) -> float | None:
     saving = cause.get("saving")
-    number = next(
-        (n for n, plant in enumerate(draw.plants) if is_named(plant, cause)), None
-    )
-    if saving is None or number is None or draw.plants[number].lab:
+    numbers = [n for n, plant in enumerate(draw.plants) if is_named(plant, cause)]
+    if saving is None or not numbers or draw.plants[numbers[0]].lab:
         return None
-    low, high = draw.savings(number)
+    low, high = draw.savings(numbers[0])
+    if len(numbers) > 1:
+        # Of the same kind and at the same place, they are one cause.
+        low = high = 1 - draw.clean_ns / draw.time_ns
     if saving["low"] <= high and low <= saving["high"]:
         return 0.0
     share = float(saving["share"])

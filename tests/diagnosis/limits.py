@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.diagnosis.bases import Base
+from tests.diagnosis.bases import EVEN, Base, ideally_balanced
 from tests.diagnosis.design import Design
 from tests.diagnosis.plants import (
     LEAST,
@@ -74,6 +74,9 @@ def _contention(base: Base, rng: random.Random, look: Look) -> Plant:
     saving = 1 - one.of_job_ns["main"] / both.of_job_ns["main"]
     if not LEAST <= saving <= MOST:
         raise NoEffect("the other job costs too little, or too much")
+    ideal = look(ideally_balanced(whole))
+    if both.of_job_ns["main"] > EVEN * ideal.of_job_ns["main"]:
+        raise NoEffect("the hash is uneven without a plant")
     shared = [
         way
         for way, use in both.links.items()
@@ -87,6 +90,10 @@ def _contention(base: Base, rng: random.Random, look: Look) -> Plant:
     def apart(design: Design) -> Design:
         return replace(design, jobs=design.jobs[:1])
 
+    # What contends within the job itself has to cost less.
+    left_ns = one.of_job_ns["main"] - look(wider(alone)).of_job_ns["main"]
+    if left_ns > both.of_job_ns["main"] - one.of_job_ns["main"]:
+        raise NoEffect("the links between switches are the limit")
     _must_exceed_the_ports(whole, wider, look, job="main")
     return Plant(
         kind="contention",

@@ -10,7 +10,9 @@ import yaml
 
 from chakram.cli import main
 from chakram.controller.hypotheses import Fit, fit
-from chakram.observe.run_results import open_run
+from chakram.fabric.kinds.namespaces import NamespaceFabric
+from chakram.observe.run_results import RunResults, open_run
+from chakram.switch.ecmp import EcmpHash, NarrowedPaths
 
 HOSTS = 6
 SHAPES: dict[str, dict[str, Any]] = {
@@ -27,6 +29,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def found_in(folder: Path, shape: str, *faults: dict[str, Any], **more: Any) -> Fit:
     """Return what explains a simulated run with faults, as if it had been measured."""
+    return fit(simulated(folder, shape, *faults, **more))
+
+
+def simulated(
+    folder: Path, shape: str, *faults: dict[str, Any], **more: Any
+) -> RunResults:
+    """Return a simulated run with faults."""
     document = {
         "version": 1,
         "name": "measured",
@@ -55,7 +64,7 @@ def found_in(folder: Path, shape: str, *faults: dict[str, Any], **more: Any) -> 
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     assert main(["simulate", str(path), "--runs", str(folder / "runs")]) == 0
     (run,) = (folder / "runs").iterdir()
-    return fit(open_run(run))
+    return open_run(run)
 
 
 def names(found: Fit) -> list[tuple[str, str]]:
@@ -83,9 +92,14 @@ def test_a_slow_direction_is_told_from_a_slow_link(
 ) -> None:
     fault = {"kind": "degrade", "link": link, "direction": direction, "rate": "31Mbit"}
     found = found_in(tmp_path, shape, fault)
-    place = link if direction == "both" else f"{link} {direction}"
-    assert names(found) == [("slow link", place)]
-    (best, _) = found.found[0]
+    ((best, rivals),) = found.found
+    assert best.cause == "slow link"
+    if direction != "both":
+        assert best.place == f"{link} {direction}"
+    elif best.place != link:
+        # One direction explains as much as both; then neither is named alone.
+        places = {best.place, *(each.place for each in rivals)}
+        assert places == {f"{link} up", f"{link} down"}
     assert best.assumed[0].rate_bps == pytest.approx(31e6, rel=0.03)
     assert found.is_explained
 
@@ -136,4 +150,25 @@ def test_an_uplink_without_bytes_is_dead(tmp_path: Path) -> None:
     ((best, _),) = found.found
     assert best.cause == "dead uplink"
     assert set(best.place.split(", ")) == {"leaf0-spine1", "leaf1-spine1"}
+    assert found.is_explained
+
+
+def test_a_switch_that_avoids_uplinks_is_told_from_dead_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_the_kind = NamespaceFabric.ecmp_hash
+
+    def ecmp_hash(self: NamespaceFabric, seed: int) -> EcmpHash:
+        # The first leaf sends everything by its second uplink.
+        return NarrowedPaths(inner=of_the_kind(self, seed), kept=(((0, 2), (1,)),))
+
+    links = {"host": {"rate": "100Mbit"}, "uplink": {"rate": "150Mbit"}}
+    with monkeypatch.context() as patched:
+        patched.setattr(NamespaceFabric, "ecmp_hash", ecmp_hash)
+        run = simulated(tmp_path, "clos", links=links)
+    found = fit(run)
+    ((best, rivals),) = found.found
+    assert (best.cause, best.place) == ("hash imbalance", "leaf0")
+    assert rivals == ()
+    assert "leaf0-spine0" in best.evidence
     assert found.is_explained

@@ -33,12 +33,12 @@ from chakram.results.fitting import (
     LATE,
     Observed,
     Pair,
-    excess_at,
     late_hosts,
     lossy_ports,
     misfit,
     observed,
     pauses,
+    slow_ports,
 )
 from chakram.results.records import FlowRow, rows_of
 from chakram.results.resolve import OperationTable
@@ -76,7 +76,13 @@ _LEAST_PAUSE = 0.01
 _CANDIDATES = 6
 _STEPS = 6
 _MORE_STEPS = 3
-"""Of the hypothesis that fits best."""
+"""Of hypotheses that may fit best."""
+
+_AS_FINE = 2.0
+"""So many times the smallest misfit they have at most."""
+
+_BOTH = 0.6
+"""Both directions have to leave less than that part of the misfit of one."""
 
 _SEEDS = 3
 """Repetitions of a simulation in which packets are lost at random."""
@@ -230,7 +236,6 @@ class _Search:
                 and (each.is_sure or not best.is_sure)
                 and not _ports(best) < _ports(each)
             )
-            best = self._finer(variant, best)
             found.append((self._labelled(best), rivals))
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
             run, shown = self._simulated(variant)
@@ -334,14 +339,26 @@ class _Search:
         best = _best(hypotheses)
         if best is None or best.span is None:
             return hypotheses
-        # One fault may be of both directions.
+        near = _AS_FINE * best.fitted + _RESOLVED
+        hypotheses = [
+            self._finer(variant, each) if each.fitted <= near else each
+            for each in hypotheses
+        ]
+        best = min(hypotheses, key=lambda each: each.fitted)
+        # One fault may be of both directions, if that explains much more.
         other = self._other_end(best.assumed[0].port)
-        if other is not None and other not in taken:
-            place = self._links[other].link
-            both = (*best.assumed, replace(best.assumed[0], port=other))
-            fitted = self._fitted(variant, replace(best, place=place, assumed=both))
-            hypotheses += [] if fitted is None else [fitted]
-        return hypotheses
+        if other is None or other in taken:
+            return hypotheses
+        both = replace(
+            best,
+            place=self._links[other].link,
+            assumed=(*best.assumed, replace(best.assumed[0], port=other)),
+        )
+        found = self._fitted(variant, both)
+        if found is None or found.misfit >= _BOTH * best.misfit - _RESOLVED:
+            return hypotheses
+        ports = _ports(found)
+        return [found, *(each for each in hypotheses if not _ports(each) <= ports)]
 
     def _candidates(
         self, variant: Variant, run: Rerun, shown: _Shown
@@ -364,7 +381,7 @@ class _Search:
             for pair, ports in _ways(run).items()
         }
         measured = self._measured.fitted
-        slow = _highest(excess_at(ways, measured, shown.fitted), _LEAST_EXCESS)
+        slow = slow_ports(ways, measured, shown.fitted, least=_LEAST_EXCESS)
         own = {
             port.host: f"{port.host}:{port.interface}" for port in ports_of(run.plan)
         }
@@ -452,25 +469,50 @@ class _Search:
         ]
         if not idle:
             return
-        links = list(dict.fromkeys(self._links[port].link for port in idle))
-        yield Hypothesis(
-            cause="dead uplink",
-            place=", ".join(links),
-            assumed=tuple(Assumption(kind="down", port=port) for port in idle),
-            evidence="carried nothing of what the hash sends there",
-            is_counted=True,
-        )
-        switches = set(map(_node, idle))
-        if len(switches) == 1:
-            (switch,) = switches
+        # A link that carries something the other way is not down.
+        dead = [port for port in idle if not self._carries_back(port)]
+        if dead:
+            yield Hypothesis(
+                cause="dead uplink",
+                place=self._links_of(dead),
+                assumed=tuple(Assumption(kind="down", port=port) for port in dead),
+                evidence="carried nothing of what the hash sends there",
+                is_counted=True,
+            )
+        groups = {self._links[port].equal_cost: _node(port) for port in idle}
+        for group, switch in groups.items():
+            if len(groups) > 1 and all(
+                port in dead for port in idle if self._links[port].equal_cost == group
+            ):
+                continue
+            avoided = self._avoided(group)
             yield Hypothesis(
                 cause="hash imbalance",
                 place=switch,
-                assumed=tuple(Assumption(kind="avoided", port=port) for port in idle),
-                evidence=f"nothing left by {', '.join(links)}, to which its hash sends "
-                "a share: its routes may have changed",
+                assumed=tuple(
+                    Assumption(kind="avoided", port=port) for port in avoided
+                ),
+                evidence=f"nothing left by {self._links_of(avoided)}, to which its "
+                "hash sends a share: its routes may have changed",
                 is_counted=True,
             )
+
+    def _avoided(self, group: str | None) -> list[str]:
+        """Return the ports of the same cost that carry nothing."""
+        bytes_by = {
+            port: link.bytes
+            for port, link in self._links.items()
+            if link.equal_cost == group
+        }
+        limit = _IDLE * max(bytes_by.values())
+        return [port for port, carried in bytes_by.items() if carried <= limit]
+
+    def _carries_back(self, port: str) -> bool:
+        other = self._other_end(port)
+        return other is not None and self._links[other].bytes > 0
+
+    def _links_of(self, ports: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(self._links[port].link for port in ports))
 
     def _pauses(self) -> Iterator[Hypothesis]:
         """Yield the links whose sender was paused."""
@@ -611,11 +653,6 @@ def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
     limit = min(each.fitted for each in hypotheses) + _RESOLVED
     alike = [each for each in hypotheses if each.fitted <= limit]
     return min(alike, key=lambda each: (len(_ports(each)), each.fitted))
-
-
-def _highest(values: Mapping[str, float], least: float) -> list[str]:
-    found = [port for port, value in values.items() if value >= least]
-    return sorted(found, key=lambda port: (-values[port], port))
 
 
 def _without_faults(results: RunResults) -> Variant:

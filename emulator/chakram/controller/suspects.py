@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.controller.planning import transport_plan
 from chakram.program.columns import COMPUTE
-from chakram.results.causes import like_links
 from chakram.results.verdict import CauseClass, Suspect
 from chakram.switch.ecmp import DrawnPaths
 from chakram.trace.short_columns import NO_VALUE
@@ -220,11 +219,11 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
 
 def slow_links(topology: Topology) -> Iterator[Case]:
     """Yield the links that have less than the rate of links like them."""
-    peers: dict[tuple[str, str], list[Link]] = {}
-    uplinks = set(topology.uplinks())
+    peers: dict[tuple[int, ...], list[Link]] = {}
+    tiers = _tiers(topology)
     for link in topology.links:
-        kind = "uplink" if link in uplinks else "host"
-        peers.setdefault(like_links(kind, link.name), []).append(link)
+        ends = tuple(sorted(tiers.get(end.node, -1) for end in (link.a, link.b)))
+        peers.setdefault(ends, []).append(link)
     for alike in peers.values():
         rates = [link.rate_bps for link in alike if link.rate_bps]
         if not rates:
@@ -247,6 +246,19 @@ def slow_links(topology: Topology) -> Iterator[Case]:
                 f"{format_rate(usual_bps)}",
                 remedy=f"at {format_rate(usual_bps)}",
             )
+
+
+def _tiers(topology: Topology) -> dict[str, int]:
+    """Return by node how many links it is away from the nearest host."""
+    tiers = dict.fromkeys(topology.hosts, 0)
+    reached = list(topology.hosts)
+    for node in reached:
+        for link in topology.links_of(node):
+            for end in (link.a.node, link.b.node):
+                if end not in tiers:
+                    tiers[end] = tiers[node] + 1
+                    reached.append(end)
+    return tiers
 
 
 # Ranks.
@@ -463,7 +475,7 @@ def _limits(
     if uplinks:
         yield _limit(
             "contention",
-            _ALL_UPLINKS,
+            _ALL_UPLINKS if len(uplinks) > 1 else next(iter(uplinks)),
             lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
             "with links between switches ten times as fast",
         )

@@ -29,6 +29,7 @@ from chakram.results.verdict import (
     Suspect,
     Verdict,
     find_causes,
+    ranked,
 )
 
 if TYPE_CHECKING:
@@ -225,10 +226,9 @@ def _of_network(
     ]
     if generator is not None:
         faults.append(generator)
-    faults.sort(key=lambda each: -each.saving.share)
     return replace(
         verdict,
-        faults=tuple(faults),
+        faults=ranked(faults),
         limits=verdict.limits if fitted.is_explained else (),
         notes=tuple(notes),
     )
@@ -420,8 +420,8 @@ class _Timer:
         small = [each for each in limits if each.saving.share < LEAST_SAVING]
         return replace(
             verdict,
-            faults=faults,
-            limits=tuple(each for each in limits if each not in small),
+            faults=ranked(faults),
+            limits=ranked(each for each in limits if each not in small),
             excluded=(*verdict.excluded, *(each.suspect for each in small)),
         )
 

@@ -35,7 +35,6 @@ __all__ = [
     "Surroundings",
     "Why",
     "explain",
-    "like_links",
 ]
 
 LEAST_SHARE = 0.03
@@ -549,10 +548,7 @@ class _Judge:
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
 
 
-def like_links(kind: str, name: str) -> tuple[str, str]:
-    """Return what comparable links share: their kind, and names but for numbers."""
-    return kind, "" if kind == "host" else re.sub(r"\d+", "", name)
-
-
 def _like(link: LinkRecord) -> tuple[str, str]:
-    return like_links(link.kind, link.link)
+    """Return what comparable links share: their kind, and names but for numbers."""
+    name = "" if link.kind == "host" else re.sub(r"\d+", "", link.link)
+    return link.kind, name

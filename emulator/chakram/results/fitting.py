@@ -121,13 +121,27 @@ def misfit(measured: Observed, simulated: Observed) -> float:
     return distance + _RESENT_WEIGHT * apart / (both + _FEW_RESENT)
 
 
-def excess_at(
-    ways: Mapping[Pair, Collection[str]], measured: Observed, simulated: Observed
-) -> dict[str, float]:
-    """Return by port how much longer messages that cross it take than others.
+def slow_ports(
+    ways: Mapping[Pair, Collection[str]],
+    measured: Observed,
+    simulated: Observed,
+    *,
+    least: float,
+) -> list[str]:
+    """Return the ports whose messages take longer than others, the likeliest first.
 
-    It is the mean logarithm of measured over simulated time of the pairs that cross the
-    port, less that of the pairs that do not; both weighted by time.
+    The *excess* of a port is the mean logarithm of measured over simulated time of the
+    pairs that cross it, less that of the pairs that do not, both weighted by time.  The
+    variance of the logarithms that a port explains is its squared excess times the
+    harmonic weight of both groups.  Ports with the largest excess and ports that
+    explain most alternate: a port of few messages has the one, a port that delays the
+    whole job has the other.
+
+    Args:
+        ways: By pair the ports that its messages leave by.
+        measured: What was measured.
+        simulated: What was simulated.
+        least: The excess that a port has to have.
     """
     # Times that are nothing beside an iteration differ by much for little reason.
     least_ns = _SMALL * measured.iteration_ns
@@ -139,7 +153,15 @@ def excess_at(
         for pair, time_ns in measured.flow_ns.items()
         if time_ns and simulated.flow_ns.get(pair)
     }
-    return _contrast(ways, ratios)
+    excess, explained = _contrast(ways, ratios)
+    found = sorted(port for port, value in excess.items() if value >= least)
+    orders = (
+        sorted(found, key=lambda port: -excess[port]),
+        sorted(found, key=lambda port: -explained[port]),
+    )
+    return list(
+        dict.fromkeys(port for both in zip(*orders, strict=True) for port in both)
+    )
 
 
 def lossy_ports(
@@ -186,7 +208,8 @@ def lossy_ports(
 
 def _contrast(
     ways: Mapping[Pair, Collection[str]], values: Mapping[Pair, tuple[float, float]]
-) -> dict[str, float]:
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return by port its excess, and the variance that it explains."""
     weight = sum(each for each, _ in values.values())
     total = sum(each * value for each, value in values.values())
     inside: dict[str, list[float]] = {}
@@ -195,12 +218,14 @@ def _contrast(
             sums = inside.setdefault(port, [0.0, 0.0])
             sums[0] += own
             sums[1] += own * value
-    found = {}
+    excess, explained = {}, {}
     for port, (own, value) in inside.items():
         rest = weight - own
         elsewhere = (total - value) / rest if rest > 0 else 0.0
-        found[port] = value / own - elsewhere if own else 0.0
-    return found
+        excess[port] = value / own - elsewhere if own else 0.0
+        # Where all messages cross a port, nothing is left to compare it with.
+        explained[port] = excess[port] ** 2 * own * (rest or own) / weight
+    return excess, explained
 
 
 def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:

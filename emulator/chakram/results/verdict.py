@@ -8,7 +8,7 @@ the run is timed again; this module decides which runs to time and what follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,8 +17,8 @@ LEAST_SAVING = 0.03
 
 _NO_EFFECT = 0.005
 
-_OF_MANY = 0.8
-"""What changes many places has to save so much more than what changes one: 1 / 0.8."""
+_OF_MANY = 0.5
+"""What changes many places has to save twice as much as what changes one."""
 
 
 class CauseClass(StrEnum):
@@ -57,7 +57,7 @@ class Suspect:
         round: Suspects of a later round are judged once those of earlier rounds that
             save time are removed.
         is_of_many: Whether the remedy changes many places at once.  A single place that
-            saves nearly as much says more, and comes first.
+            saves half as much says more, and comes first.
     """
 
     cause: str
@@ -163,7 +163,6 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
         ]
         found, removed = search.faults(members, removed)
         findings += found
-    findings.sort(key=lambda each: -each.saving.share)
     limits = search.limits()
     named = {
         suspect
@@ -171,7 +170,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
         for suspect in (each.suspect, *each.together_with)
     }
     return Verdict(
-        faults=tuple(findings),
+        faults=ranked(findings),
         limits=limits,
         excluded=tuple(each for each in suspects if each not in named),
         joint=search.saving(removed) if removed else None,
@@ -179,8 +178,13 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
     )
 
 
-def _by_place(limit: Finding) -> float:
-    return -limit.saving.share * (_OF_MANY if limit.suspect.is_of_many else 1)
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings in the order of their savings; see ``Suspect.is_of_many``."""
+
+    def weight(finding: Finding) -> float:
+        return finding.saving.share * (_OF_MANY if finding.suspect.is_of_many else 1)
+
+    return tuple(sorted(findings, key=weight, reverse=True))
 
 
 class _Search:
@@ -283,4 +287,4 @@ class _Search:
                     found.append(
                         Finding(suspect=suspect, saving=saving, after_previous=saving)
                     )
-        return tuple(sorted(found, key=_by_place))
+        return ranked(found)

@@ -9,12 +9,12 @@ import pytest
 from chakram.results.fitting import (
     Observed,
     Pair,
-    excess_at,
     late_hosts,
     lossy_ports,
     misfit,
     observed,
     pauses,
+    slow_ports,
 )
 
 A, B, C = Pair("job", 0, 1), Pair("job", 1, 2), Pair("job", 2, 0)
@@ -63,24 +63,38 @@ def test_misfit_adds_iterations_messages_and_packets_sent_again() -> None:
     assert misfit(seen(resent=80), seen()) == pytest.approx(0.5 * 80 / (80 + 20))
 
 
-def test_the_port_that_slow_messages_cross_has_the_excess() -> None:
-    excess = excess_at(WAYS, seen(b=300), seen())
-    # Beside 0.02 of the iteration of 500.
-    assert excess["h1:eth0"] == excess["s0:h2"] == pytest.approx(log(310 / 110))
-    assert excess["h0:eth0"] < 0
-    assert max(excess, key=lambda port: excess[port]) in WAYS[B]
+def test_ports_that_slow_messages_cross_come_first() -> None:
+    found = slow_ports(WAYS, seen(b=300), seen(), least=0.04)
+    assert set(found) == WAYS[B], "and no port has an excess that they do not cross"
 
 
-def test_a_port_that_all_messages_cross_has_the_whole_excess() -> None:
+def test_a_port_that_all_messages_cross_is_compared_with_nothing() -> None:
     ways = dict.fromkeys((A, B, C), frozenset({"s0:s1"}))
-    assert excess_at(ways, seen(200, 200, 200), seen()) == {
-        "s0:s1": pytest.approx(log(212 / 112))
-    }
+    assert slow_ports(ways, seen(200, 200, 200), seen(), least=0.6) == ["s0:s1"]
+    assert slow_ports(ways, seen(200, 200, 200), seen(), least=0.7) == []
 
 
 def test_messages_that_take_next_to_no_time_prove_no_excess() -> None:
-    excess = excess_at(WAYS, seen(b=0.2), seen(b=0.01))
-    assert abs(excess["h1:eth0"]) < 0.1
+    assert slow_ports(WAYS, seen(b=0.2), seen(b=0.01), least=0.1) == []
+
+
+def test_a_shared_port_that_explains_most_is_among_the_first() -> None:
+    # All messages of five pairs share a slow port; a single one of them is slower.
+    pairs = [Pair("job", 0, dst) for dst in range(1, 11)]
+    ways = {
+        pair: frozenset({f"s0:h{pair.dst}", "s0:s1" if pair.dst <= 5 else "s0:s2"})
+        for pair in pairs
+    }
+
+    def run(slow: float, slowest: float) -> Observed:
+        flow_ns = {
+            pair: slowest if pair.dst == 1 else slow if pair.dst <= 5 else 100.0
+            for pair in pairs
+        }
+        return Observed(iteration_ns=1000.0, flow_ns=flow_ns)
+
+    found = slow_ports(ways, run(300.0, 330.0), run(100.0, 100.0), least=0.04)
+    assert "s0:s1" in found[:2]
 
 
 def test_hosts_are_late_that_wait_longer_than_the_others() -> None:
