@@ -12,7 +12,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.observe.report.figures import drawn_figures
-from tests.chromium import open_page, require_chromium
+from tests.chromium import NOT_A_NUMBER, open_page, require_chromium
 
 EXPERIMENT = """\
 version: 1
@@ -136,7 +136,7 @@ def test_every_figure_is_drawn_without_complaint(swept: Path, tmp_path: Path) ->
     for name, forms in figures.items():
         svg = forms["svg"].decode()
         assert len(re.findall(r"<(path|rect|circle)\b", svg)) > 10, name
-        assert "NaN" not in svg, name
+        assert not NOT_A_NUMBER.search(svg), name
 
 
 def test_what_is_missing_is_said(
