@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["FLAGS", "NOT_A_NUMBER", "OpenedPage", "open_page", "require_chromium"]
 
 NOT_A_NUMBER = re.compile(r"(?<![\w+/])NaN(?![\w+/])")
-"""As a coordinate of a figure; clips have random letters as names, images are base64."""
+"""In a coordinate; clips have random letters as names, images are base64."""
 
 # Root needs the first; the others keep it from the network, which may not be there.
 FLAGS = (
