@@ -209,6 +209,14 @@ def _draw(
         raise NoEffect("they hide one another")
     if any(plant.lab for plant in plants):
         return made  # what it costs the lab will say
+    if world == NAMESPACES and _is_on_a_dead_link(whole):
+        raise NoEffect("nothing can be measured of a link that is down")
     if plants and not LEAST <= joint <= (MOST if len(plants) == 1 else MOST_JOINT):
         raise NoEffect("together they cost too little, or too much")
     return made
+
+
+def _is_on_a_dead_link(design: Design) -> bool:
+    dead = {fault["link"] for fault in design.links if fault["kind"] == "down"}
+    faulty = {fault["link"] for fault in design.links if fault["kind"] != "down"}
+    return bool(dead & (faulty | design.own_rates_bps.keys()))

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from chakram.chakra.et_messages import CollectiveType
 from chakram.cli import main
+from tests.diagnosis import virtual
+from tests.diagnosis.design import Design, Job, Step, star
 
 HOSTS = ["h0", "h1", "h2", "h3"]
 
@@ -155,3 +158,28 @@ def test_a_gate_asks_for_no_confirmed_fault(
     document.write_text(capsys.readouterr().out)
     assert main(["gate", str(document), str(rules)]) == 6
     assert "UNKNOWN no confirmed fault" in capsys.readouterr().out
+
+
+def test_a_rank_may_begin_late_and_compute_longer(tmp_path: Path) -> None:
+    step = Step(op=CollectiveType.ALL_REDUCE, size_bytes=64_000, compute_ns=50_000)
+    job = Job(
+        name="main",
+        ranks=4,
+        ports=("h0", "h1", "h2", "h3"),
+        steps=(step, step),
+        longer_ns={(2, 1): 300_000},
+        loading_ns={2: 400_000},
+    )
+    design = Design(
+        shape=star(4), rates_bps={"host": 10**10}, delays_ns={"host": 500}, jobs=(job,)
+    )
+    found = virtual.explained(design, tmp_path)
+    faults = [
+        (each["cause"], each["place"])
+        for each in found["causes"]
+        if each["class"] == "fault"
+    ]
+    assert faults == [("late rank", "rank 2"), ("slow compute", "rank 2")]
+    late, slow = (each["saving"]["time_ns"] for each in found["causes"][:2])
+    assert late == pytest.approx(400_000, rel=0.05)
+    assert slow == pytest.approx(300_000, rel=0.05)

@@ -10,7 +10,6 @@ some of the measured iterations; all hypotheses are judged by the others.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -31,14 +30,17 @@ from chakram.errors import ChakramError, InputError
 from chakram.predict.routing import Router, ports_of
 from chakram.results.fitting import (
     LATE,
+    Crossing,
     Observed,
     Pair,
+    intact,
     late_hosts,
     lossy_ports,
     misfit,
     observed,
     pauses,
     slow_ports,
+    takes_longer,
 )
 from chakram.results.records import FlowRow, rows_of
 from chakram.results.resolve import OperationTable
@@ -90,6 +92,9 @@ _SEEDS = 3
 _ITERATIONS = 3
 _MOST_FAULTS = 3
 _FEW_LOST = 3
+_FEW_WRONG = 0.1
+"""If fewer of the lost packets arrived wrong, switches dropped them."""
+
 _PACKETS = ("data_frames", "ack", "nak", "cnp")
 _IDLE = 0.02
 """A link that carries less than that part of what its hash sends there is down."""
@@ -111,6 +116,7 @@ class Hypothesis:
         fitted: Of those that it was fitted to.
         span: Between which values of its parameter the best one is.
         is_counted: Whether counters prove that it is there.
+        alike: Hypotheses that the same counters prove as well.
     """
 
     cause: str
@@ -121,11 +127,7 @@ class Hypothesis:
     fitted: float = 0.0
     span: tuple[float, float] | None = None
     is_counted: bool = False
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether it is there, and no consequence of something else, as pauses are."""
-        return self.is_counted and self.cause != "pause"
+    alike: tuple[Hypothesis, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,14 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
     return _Search(results, job, time.monotonic() + budget_s).fit()
 
 
+_Flow = tuple[Pair, int, int, int]
+_End = tuple[str, int, int]
+"""End of a queue pair: job, rank, number."""
+
+_Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
+"""What explains a run, and what explains it as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """What iterations showed: all, and both halves of them."""
@@ -195,7 +205,10 @@ class _Search:
         self._simulations = 1
         self._null = _without_faults(results)
         self._links = {each.port: each for each in results.links() if each.port}
-        self._measured, self._numbers = _measured(results, job)
+        self._records = _measured(results, job)
+        numbers = sorted(self._records[1])
+        self._numbers = numbers[::2], numbers[1::2] or numbers
+        self._show(is_intact=False)
         warmup = self._null.experiment.iterations.warmup
         self._all = 1 + max(map(max, self._numbers)) - warmup
         # Without faults iterations are alike; a few show what random numbers do.
@@ -205,7 +218,10 @@ class _Search:
         self._late = late_hosts(self._waits)
         self._is_late = any(results.table("collectives")["generator_bound"].to_pylist())
         self._paused = _paused(results)
-        self._sent, self._lost = _sent_and_lost(results, job)
+        self._sent, self._received = _sent_and_received(results)
+        self._wrong, self._dropped = _counted(
+            results, "invalid_packets", "socket_drops"
+        )
         self._overflow = 0.0
         self._tried: list[str] = []
 
@@ -214,40 +230,21 @@ class _Search:
         run, shown = self._simulated(variant)
         # Queues that overflow do so in the simulation, too.
         self._overflow = sum(run.result.drops.values()) * self._all / self._few
-        found: list[tuple[Hypothesis, tuple[Hypothesis, ...]]] = []
-        null_misfit = now = misfit(self._measured.whole, shown.whole)
-        noise = self._noise
-        while (
-            len(found) < _MOST_FAULTS
-            and now > max(_LEAST_MISFIT, 2 * noise)
-            and time.monotonic() < self._until_s
-        ):
-            hypotheses = self._hypotheses(variant, run, shown)
-            best = _best([each for each in hypotheses if each.is_sure])
-            best = best or _best(hypotheses)
-            if best is None or not self._is_better(best, variant, shown):
-                break
-            limit = max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
-            rivals = tuple(
-                each
-                for each in hypotheses
-                if each.misfit <= limit
-                and each.place != best.place
-                and (each.is_sure or not best.is_sure)
-                and not _ports(best) < _ports(each)
-            )
-            found.append((self._labelled(best), rivals))
-            variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
-            run, shown = self._simulated(variant)
-            now = misfit(self._measured.whole, shown.whole)
-            noise = max(self._noise, self._spread(variant))
+        null_misfit = misfit(self._measured.whole, shown.whole)
+        found, variant = self._searched(variant, [])
+        if _is_random(variant.assumed):
+            # Random losses hide what else is slow, except from messages without any.
+            self._show(is_intact=True)
+            found, variant = self._searched(variant, found)
+            self._show(is_intact=False)
+        run, shown = self._simulated(variant)
         return Fit(
             variant=variant,
             run=run,
             found=tuple(found),
             null_misfit=null_misfit,
-            misfit=now,
-            noise=noise,
+            misfit=misfit(self._measured.whole, shown.whole),
+            noise=max(self._noise, self._spread(variant)),
             tried=tuple(dict.fromkeys(self._tried)),
             simulations=self._simulations,
             measured=self._iterations(variant),
@@ -255,9 +252,66 @@ class _Search:
             late=self._late,
         )
 
+    def _show(self, *, is_intact: bool) -> None:
+        """Compare all messages, or those without a packet that was sent again."""
+        self._is_intact = is_intact
+        halves = self._numbers
+        numbers = sorted({*halves[0], *halves[1]})
+        self._measured = _Shown(
+            *(self._observed(*self._records, each) for each in (numbers, *halves))
+        )
+
+    def _observed(
+        self,
+        flows: Mapping[int, Sequence[_Flow]],
+        times_ns: Mapping[int, Sequence[int]],
+        numbers: Iterable[int],
+    ) -> Observed:
+        chosen = [each for each in numbers if each in times_ns]
+        own = [flow for each in chosen for flow in flows.get(each, ())]
+        if self._is_intact:
+            return intact(own)
+        jobs = max(len(times_ns[each]) for each in chosen)
+        return observed(own, [sum(times_ns[each]) // jobs for each in chosen])
+
+    def _searched(
+        self, variant: Variant, found: list[_Found]
+    ) -> tuple[list[_Found], Variant]:
+        """Return faults with those that explain more, and the run with all of them."""
+        run, shown = self._simulated(variant)
+        while len(found) < _MOST_FAULTS and time.monotonic() < self._until_s:
+            now = misfit(self._measured.whole, shown.whole)
+            noise = max(self._noise, self._spread(variant))
+            is_near = now <= max(_LEAST_MISFIT, 2 * noise)
+            if is_near and not any(each.is_counted for each, _ in found):
+                break
+            best = None
+            # What counters prove is there whatever else is.
+            for is_sure in [True] * (not self._is_intact) + [False] * (not is_near):
+                hypotheses = self._hypotheses(variant, run, shown, is_sure=is_sure)
+                best = _best(hypotheses)
+                if best is not None and self._is_better(best, variant, shown):
+                    break
+                best = None
+            if best is None:
+                break
+            limit = max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
+            rivals = best.alike or tuple(
+                each
+                for each in hypotheses
+                if each.misfit <= limit
+                and each.place != best.place
+                and not _ports(best) < _ports(each)
+            )
+            found = [*found, (self._labelled(best), rivals)]
+            variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            run, shown = self._simulated(variant)
+        return found, variant
+
     def _is_better(self, best: Hypothesis, variant: Variant, shown: _Shown) -> bool:
         now = misfit(self._measured.whole, shown.whole)
-        if best.is_sure:
+        if best.is_counted and best.cause != "pause":
+            # It is there, and no consequence of something else, as pauses are.
             changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
             return best.misfit < now + self._spread(changed)
         if best.span is None:
@@ -279,9 +333,10 @@ class _Search:
         flows, times_ns = _simulated(run, self._job)
         if _is_timed(variant.assumed):
             fitted, judged = (
-                _observed(flows, times_ns, each) for each in self._numbers
+                self._observed(flows, times_ns, each) for each in self._numbers
             )
-            return run, _Shown(_observed(flows, times_ns, times_ns), fitted, judged)
+            whole = self._observed(flows, times_ns, times_ns)
+            return run, _Shown(whole, fitted, judged)
         if _is_random(variant.assumed):
             for seed in self._seeds(variant):
                 more = _simulated(
@@ -290,7 +345,7 @@ class _Search:
                 last = 1 + max(times_ns)
                 flows |= {last + number: each for number, each in more[0].items()}
                 times_ns |= {last + number: each for number, each in more[1].items()}
-        shown = _observed(flows, times_ns, times_ns)
+        shown = self._observed(flows, times_ns, times_ns)
         return run, _Shown(shown, shown, shown)
 
     @staticmethod
@@ -306,7 +361,7 @@ class _Search:
         for seed in self._seeds(variant):
             again = rerun(replace(variant, seed=seed), measured=self._all)
             flows, times_ns = _simulated(again, self._job)
-            shown.append(_observed(flows, times_ns, times_ns))
+            shown.append(self._observed(flows, times_ns, times_ns))
         return misfit(shown[0], shown[1])
 
     def _try(self, variant: Variant, assumed: Sequence[Assumption]) -> _Shown | None:
@@ -320,7 +375,7 @@ class _Search:
     # Which faults may explain what was measured, and how well they do.
 
     def _hypotheses(
-        self, variant: Variant, run: Rerun, shown: _Shown
+        self, variant: Variant, run: Rerun, shown: _Shown, *, is_sure: bool
     ) -> list[Hypothesis]:
         # The data of a slow host is as late in one direction as in the other.
         taken = {each.port for each in variant.assumed}
@@ -330,9 +385,10 @@ class _Search:
             if each.kind == "degrade" and _node(each.port) in self._waits
             if (other := self._other_end(each.port))
         }
+        proposed = self._counted(variant, run) if is_sure else self._slower(run, shown)
         hypotheses = [
             fitted
-            for each in self._candidates(variant, run, shown)
+            for each in proposed
             if not taken & _ports(each)
             and (fitted := self._fitted(variant, each)) is not None
         ]
@@ -360,23 +416,23 @@ class _Search:
         ports = _ports(found)
         return [found, *(each for each in hypotheses if not _ports(each) <= ports)]
 
-    def _candidates(
-        self, variant: Variant, run: Rerun, shown: _Shown
-    ) -> Iterator[Hypothesis]:
-        # Where the hash is not known, a path between switches is one draw of many.
-        knows_paths = not isinstance(run.ecmp, DrawnPaths)
-        if knows_paths:
-            idle = list(self._without_bytes(run))
-            if idle:
-                yield from idle
-                return
+    def _counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield what counters prove to be there."""
+        if not _knows_paths(run):
+            return
+        idle = list(self._without_bytes(run))
+        yield from idle or self._counted_losses(variant, run)
+
+    def _slower(self, run: Rerun, shown: _Shown) -> Iterator[Hypothesis]:
+        """Yield what may delay messages."""
         yield from self._pauses()
+        # Where the hash is not known, a path between switches is one draw of many.
+        kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
         ways = {
             pair: frozenset(
                 port
                 for port in ports
-                if port in self._links
-                and (knows_paths or self._links[port].kind == "host")
+                if port in self._links and self._links[port].kind in kinds
             )
             for pair, ports in _ways(run).items()
         }
@@ -394,7 +450,6 @@ class _Search:
                     Assumption(kind="degrade", port=port, rate_bps=rate_bps),
                     (0.03, 0.97),
                 )
-        yield from self._counted_losses(variant, ways)
 
     def _of_port(
         self, cause: str, assumed: Assumption, span: tuple[float, float]
@@ -403,34 +458,62 @@ class _Search:
         place = f"{link.link} {link.direction}"
         return Hypothesis(cause=cause, place=place, assumed=(assumed,), span=span)
 
-    def _counted_losses(
-        self, variant: Variant, ways: Mapping[Pair, frozenset[str]]
-    ) -> Iterator[Hypothesis]:
+    def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield where packets were lost that one end counted, and not the other."""
-        known = {each.port: each.probability or 0.0 for each in variant.assumed}
-        left = {
-            pair: round(
-                count
-                - self._sent[pair]
-                * sum(known.get(port, 0.0) for port in ways.get(pair, ()))
-            )
-            for pair, count in self._lost.items()
-        }
-        lost = {pair: count for pair, count in left.items() if count > 0}
-        total = sum(lost.values())
-        if total < max(_FEW_LOST, self._overflow):
+        paths = []
+        for end, (ports, other) in _paths(run).items():
+            sent = self._sent.get(end, 0)
+            lost = max(0, sent - self._received.get(other, 0))
+            paths.append(Crossing(dict.fromkeys(ports, float(sent)), lost))
+        total = round(sum(each.lost for each in paths))
+        if total < max(_FEW_LOST, self._overflow + self._dropped):
             return
-        for port, share in lossy_ports(ways, self._sent, lost)[:_CANDIDATES]:
-            if port in known or port not in self._links or share > _MOST_LOSS:
-                continue
-            assumed = Assumption(kind="loss", port=port, probability=share)
-            yield replace(
-                self._of_port("loss", assumed, _LOSSES),
+        known = [each.port for each in variant.assumed if each.probability]
+        likely = [
+            replace(
+                self._of_port(
+                    "loss",
+                    Assumption(kind="loss", port=port, probability=share),
+                    _LOSSES,
+                ),
                 span=None,
                 is_counted=True,
                 evidence=f"{total} packets did not arrive, or arrived wrong: "
                 f"{share:.2%} of what is sent over it",
             )
+            for port, share in lossy_ports([*paths, *self._switches(total)], known)
+            if port in self._links and share <= _MOST_LOSS
+        ]
+        if likely:
+            yield replace(likely[0], alike=tuple(likely[1:_CANDIDATES]))
+
+    def _switches(self, lost: int) -> Iterator[Crossing]:
+        """Yield what switches were sent, and what of it they did not send on.
+
+        Packets that arrive wrong are sent on.  If there are many, switches that sent
+        everything on say nothing.
+        """
+        sent = sum(self._sent.values())
+        by_host = {
+            port: link.bytes
+            for port, link in self._links.items()
+            if link.kind == "host" and link.direction == "up"
+        }
+        frame_bytes = sum(by_host.values()) / max(1, sent)
+        if not frame_bytes:
+            return
+        for switch in sorted({*map(_node, self._links)} - {*map(_node, by_host)}):
+            into, dropped, left = {}, 0, 0
+            for port, link in self._links.items():
+                if _node(port) == switch:
+                    left += link.bytes
+                    dropped += link.drops or 0
+                    other = self._other_end(port)
+                    if other is not None:
+                        into[other] = self._links[other].bytes / frame_bytes
+            missing = max(0.0, sum(into.values()) - left / frame_bytes - dropped)
+            if into and (missing or self._wrong < _FEW_WRONG * lost):
+                yield Crossing(into, missing)
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
         """Return the first ports with those of the other directions of their links.
@@ -584,7 +667,7 @@ class _Search:
                 if best is None or found.fitted < best.fitted:
                     best = found
                 is_too_bad = (
-                    shown.fitted.iteration_ns > measured.iteration_ns
+                    takes_longer(shown.fitted, measured)
                     if is_slow
                     else shown.fitted.resent_share > measured.resent_share
                 )
@@ -638,6 +721,10 @@ def _ports(what: Hypothesis) -> frozenset[str]:
     return frozenset(each.port for each in what.assumed)
 
 
+def _knows_paths(run: Rerun) -> bool:
+    return not isinstance(run.ecmp, DrawnPaths)
+
+
 def _is_timed(assumed: Iterable[Assumption]) -> bool:
     return any(each.at_ns or each.until_ns != NEVER for each in assumed)
 
@@ -672,26 +759,11 @@ def _without_faults(results: RunResults) -> Variant:
 
 # What was measured, and what was simulated.
 
-_Flow = tuple[Pair, int, int, int]
-
-
-def _observed(
-    flows: Mapping[int, Sequence[_Flow]],
-    times_ns: Mapping[int, Sequence[int]],
-    numbers: Iterable[int],
-) -> Observed:
-    chosen = [each for each in numbers if each in times_ns]
-    jobs = max(len(times_ns[each]) for each in chosen)
-    return observed(
-        (flow for each in chosen for flow in flows.get(each, ())),
-        [sum(times_ns[each]) // jobs for each in chosen],
-    )
-
 
 def _measured(
     results: RunResults, job: str | None
-) -> tuple[_Shown, tuple[list[int], list[int]]]:
-    """Return what iterations showed, and the numbers of both halves of them."""
+) -> tuple[dict[int, list[_Flow]], dict[int, list[int]]]:
+    """Return messages and times of measured iterations, by their numbers."""
     names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
     flows = results.table("flows", *names, "packets", "retransmitted", "measured")
     flows = flows.filter(pc.field("measured"))
@@ -706,14 +778,11 @@ def _measured(
             (Pair(name, src, dst), acked_ns - posted_ns, packets, again)
         )
     times_ns = _by_iteration(recorded_iterations(results, job))
-    numbers = sorted(times_ns)
-    if not numbers:
+    if not times_ns:
         raise InputError(
             str(results.path), "has no measured iteration that all ranks have ended"
         )
-    halves = numbers[::2], numbers[1::2] or numbers
-    parts = (numbers, *halves)
-    return _Shown(*(_observed(of_iteration, times_ns, each) for each in parts)), halves
+    return of_iteration, times_ns
 
 
 def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int]]:
@@ -763,21 +832,26 @@ def _waits(results: RunResults) -> dict[str, float]:
     return waits
 
 
-def _sent_and_lost(
-    results: RunResults, job: str | None
-) -> tuple[dict[Pair, int], dict[Pair, int]]:
-    """Return the packets of pairs of ranks, and those that the second did not get."""
+def _sent_and_received(
+    results: RunResults,
+) -> tuple[dict[_End, int], dict[_End, int]]:
+    """Return the packets that ends of queue pairs sent, and those that they got."""
     counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
-    ends = ["job", "rank", "peer", "qpn"]
+    ends = ["job", "rank", "qpn"]
     table = results.table("queue_pairs", *ends, *counted).group_by(ends)
-    sent, got = Counter[Pair](), Counter[Pair]()
+    sent, received = {}, {}
     for row in table.aggregate([(name, "max") for name in counted]).to_pylist():
-        if job in (None, row["job"]):
-            pair = Pair(row["job"], row["rank"], row["peer"])
-            sent[pair] += sum(row[f"{each}_tx_max"] for each in _PACKETS)
-            back = Pair(row["job"], row["peer"], row["rank"])
-            got[back] += sum(row[f"{each}_rx_max"] for each in _PACKETS)
-    return dict(sent), {pair: sent[pair] - got[pair] for pair in sent}
+        end = row["job"], row["rank"], row["qpn"]
+        sent[end] = sum(row[f"{each}_tx_max"] for each in _PACKETS)
+        received[end] = sum(row[f"{each}_rx_max"] for each in _PACKETS)
+    return sent, received
+
+
+def _counted(results: RunResults, *names: str) -> list[int]:
+    """Return what all ports of hosts counted."""
+    table = results.table("ports", "port", *names).group_by(["port"])
+    table = table.aggregate([(name, "max") for name in names])
+    return [pc.sum(table[f"{name}_max"]).as_py() or 0 for name in names]
 
 
 def _paused(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
@@ -797,8 +871,8 @@ def _paused(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
     return found
 
 
-def _ways(run: Rerun) -> dict[Pair, frozenset[str]]:
-    """Return by pair of ranks the ports that its messages leave by."""
+def _paths(run: Rerun) -> dict[_End, tuple[frozenset[str], _End]]:
+    """Return by end of a queue pair the ports that it sends over, and the other end."""
     ports = ports_of(run.plan)
     down = {each.port for each in run.assumed if each.kind == "down"}
     links = tuple(
@@ -810,7 +884,7 @@ def _ways(run: Rerun) -> dict[Pair, frozenset[str]]:
         ports=ports, topology=replace(run.topology, links=links), ecmp=run.ecmp
     )
     index_of = {port.number: index for index, port in enumerate(ports)}
-    ways: dict[Pair, frozenset[str]] = {}
+    paths: dict[_End, tuple[frozenset[str], _End]] = {}
     for rank in run.plan.ranks():
         for queue_pair in rank.queue_pairs:
             if queue_pair.local_rate_bps is not None:
@@ -821,6 +895,18 @@ def _ways(run: Rerun) -> dict[Pair, frozenset[str]]:
                 queue_pair.remote_udp_port,
                 queue_pair.source_port,
             )
-            pair = Pair(rank.program.job, rank.program.rank, queue_pair.peer_rank)
-            ways[pair] = ways.get(pair, frozenset()) | frozenset(map(str, ends))
+            job = rank.program.job
+            paths[job, rank.program.rank, queue_pair.qpn] = (
+                frozenset(map(str, ends)),
+                (job, queue_pair.peer_rank, queue_pair.remote_qpn),
+            )
+    return paths
+
+
+def _ways(run: Rerun) -> dict[Pair, frozenset[str]]:
+    """Return by pair of ranks the ports that its messages leave by."""
+    ways: dict[Pair, frozenset[str]] = {}
+    for (job, rank, _), (ports, (_, peer, _)) in _paths(run).items():
+        pair = Pair(job, rank, peer)
+        ways[pair] = ways.get(pair, frozenset()) | ports
     return ways

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_high
 from typing import TYPE_CHECKING, Any
@@ -319,18 +319,24 @@ def _odd_ranks(
             for key, row in rows.items()
             if columns.amounts[row] > usual_ns[key]
         }
-        excess_ns = sum(longer.values())
         place = f"rank {program.rank}"
-        if excess_ns >= _LEAST_EXCESS * time_ns:
-            most = max(longer, key=lambda key: longer[key])
-            before = rows[most] < _first_message(program) and usual_ns[most] == 0
-            amounts = array("q", columns.amounts)
-            for key, row in rows.items():
-                amounts[row] = min(amounts[row], usual_ns[key])
+        # What peers lack, and what is before all messages, makes a rank late.
+        first = _first_message(program)
+        before = {key for key in longer if rows[key] < first and usual_ns[key] == 0}
+        for cause, keys in (
+            ("late rank", before),
+            ("slow compute", longer.keys() - before),
+        ):
+            excess_ns = sum(longer[key] for key in keys)
+            if excess_ns < _LEAST_EXCESS * time_ns or not keys:
+                continue
+            most = max(keys, key=lambda key: (longer[key], key))
             yield _fault(
-                "late rank" if before else "slow compute",
+                cause,
                 place,
-                _with_columns(job, program, amounts=amounts),
+                _with_columns(
+                    job, program, amounts={rows[key]: usual_ns[key] for key in keys}
+                ),
                 f"computes {format_time(excess_ns)} longer than its peers in an "
                 f"iteration, most in {most[0]}",
                 remedy="with the durations of its peers",
@@ -342,9 +348,10 @@ def _odd_ranks(
         }
         latest_ns = max(late_ns.values(), default=0)
         if latest_ns >= _LEAST_EXCESS * time_ns:
-            usual = array("q", columns.starts_ns)
-            for row, lateness_ns in late_ns.items():
-                usual[row] -= max(0, lateness_ns)
+            usual = {
+                row: columns.starts_ns[row] - max(0, lateness_ns)
+                for row, lateness_ns in late_ns.items()
+            }
             yield _fault(
                 "late rank",
                 place,
@@ -371,7 +378,11 @@ def _first_message(program: RankProgram) -> int:
     return next((row for row, kind in enumerate(kinds) if kind != COMPUTE), len(kinds))
 
 
-def _with_columns(job: str, program: RankProgram, **columns: Any) -> Change:
+def _with_columns(
+    job: str, program: RankProgram, **changes: Mapping[int, int]
+) -> Change:
+    """Return the change of some rows of columns of a program."""
+
     def change(of: Variant) -> Variant:
         now = next(
             each
@@ -380,6 +391,11 @@ def _with_columns(job: str, program: RankProgram, **columns: Any) -> Change:
             for each in one.programs
             if each.rank == program.rank
         )
+        columns: dict[str, Any] = {}
+        for name, rows in changes.items():
+            columns[name] = array("q", getattr(now.columns, name))
+            for row, value in rows.items():
+                columns[name][row] = value
         changed = replace(now, columns=replace(now.columns, **columns))
         return of.with_programs(job, {program.rank: changed})
 

@@ -9,7 +9,7 @@ import pytest
 from chakram.controller.suspects import slow_links
 from chakram.fabric.shapes import LinkKind, single_switch
 from chakram.fabric.tiers import leaf_spine
-from chakram.fabric.topology import Topology
+from chakram.fabric.topology import Link, PortRef, Topology
 
 GIGABIT = 10**9
 KIND = LinkKind(rate_bps=GIGABIT)
@@ -54,6 +54,27 @@ def test_of_two_links_the_slower_one_is_the_suspect() -> None:
     assert named(changed) == [("slow link", slow)]
     (case,) = slow_links(changed)
     assert "500 Mbit/s" in case.suspect.evidence or "500Mbit" in case.suspect.evidence
+
+
+def test_links_between_switches_of_one_tier_are_peers_whatever_their_names() -> None:
+    ends = [("n0", "mid"), ("n1", "west"), ("n2", "east"), ("mid", "west")]
+    ends += [("east", "mid"), ("mid", "top"), ("west", "top")]
+    fabric = Topology(
+        hosts=("n0", "n1", "n2"),
+        switches=("mid", "west", "east", "top"),
+        links=tuple(
+            Link(
+                a=PortRef(node=a, port=f"to-{b}"),
+                b=PortRef(node=b, port=f"to-{a}"),
+                rate_bps=GIGABIT if "top" not in (a, b) else GIGABIT // 4,
+                name=f"{a}-{b}",
+            )
+            for a, b in ends
+        ),
+    )
+    assert named(fabric) == [], "links to a switch without hosts are of another tier"
+    slower = with_rates(fabric, mid_west=GIGABIT // 2)
+    assert named(slower) == [("slow link", "mid-west")]
 
 
 def test_links_without_a_rate_are_no_suspects() -> None:

@@ -7,14 +7,17 @@ from math import log
 import pytest
 
 from chakram.results.fitting import (
+    Crossing,
     Observed,
     Pair,
+    intact,
     late_hosts,
     lossy_ports,
     misfit,
     observed,
     pauses,
     slow_ports,
+    takes_longer,
 )
 
 A, B, C = Pair("job", 0, 1), Pair("job", 1, 2), Pair("job", 2, 0)
@@ -122,27 +125,67 @@ def test_pauses_are_where_counters_of_paused_time_grow(
     assert pauses(samples) == spans
 
 
-def test_a_port_loses_of_all_pairs_that_cross_it_alike() -> None:
-    ways = {
-        Pair("job", 0, 1): {"h0", "s0:h1"},
-        Pair("job", 0, 2): {"h0", "s0:h2"},
-        Pair("job", 3, 1): {"h3", "s0:h1"},
-    }
-    sent = dict.fromkeys(ways, 1000)
-
-    def of(**lost: int) -> list[tuple[str, float]]:
-        pairs = {Pair("job", int(key[1]), int(key[2])): n for key, n in lost.items()}
-        return lossy_ports(ways, sent, pairs)
-
-    assert of(p01=20, p02=22) == [("h0", 0.021)]
-    assert of(p01=20, p31=22) == [("s0:h1", 0.021)]
-    # One other packet was lost by something else.
-    assert of(p01=20, p02=22, p31=1)[0] == ("h0", 0.021)
-    assert [port for port, _ in of(p02=30)] == ["s0:h2"]
-    assert of() == []
+def of_paths(sent: float = 1000.0, **lost: int) -> list[Crossing]:
+    """Return what paths lose; the path from h0 to h1 is named p01."""
+    return [
+        Crossing({f"h{name[1]}": sent, f"s0:h{name[2]}": sent}, lost.get(name, 0))
+        for name in ("p01", "p02", "p31")
+    ]
 
 
-def test_ports_that_the_same_pairs_cross_are_as_likely() -> None:
-    ways = {A: {"h0", "s0:h1"}, B: {"h1"}}
-    found = lossy_ports(ways, {A: 100, B: 100}, {A: 10})
-    assert found == [("h0", 0.1), ("s0:h1", 0.1)]
+@pytest.mark.parametrize(
+    ("lost", "port"),
+    [
+        ({"p01": 20, "p02": 22}, "h0"),
+        ({"p01": 20, "p31": 22}, "s0:h1"),
+        # One other packet was lost by something else.
+        ({"p01": 20, "p02": 22, "p31": 1}, "h0"),
+    ],
+)
+def test_a_port_loses_of_all_paths_that_cross_it_alike(
+    lost: dict[str, int], port: str
+) -> None:
+    ((found, share), *_) = lossy_ports(of_paths(**lost))
+    assert found == port
+    assert share == pytest.approx(0.021, abs=0.001)
+
+
+def test_no_port_is_named_without_losses_or_for_a_few() -> None:
+    assert lossy_ports(of_paths()) == []
+    assert lossy_ports(of_paths(p01=1, p02=1)) == []
+
+
+def test_shares_of_two_lossy_ports_are_estimated_together() -> None:
+    crossings = of_paths(sent=10_000, p01=1900, p02=1000, p31=1000)
+    ((first, share), *_) = lossy_ports(crossings)
+    assert first in ("h0", "s0:h1")
+    assert share == pytest.approx(0.1, abs=0.01)
+    ((second, share), *_) = lossy_ports(crossings, known=[first])
+    assert {first, second} == {"h0", "s0:h1"}
+    assert share == pytest.approx(0.1, abs=0.01)
+    assert lossy_ports(crossings, known=["h0", "s0:h1"]) == []
+
+
+def test_ports_that_the_same_paths_cross_are_as_likely() -> None:
+    crossings = [Crossing({"h0": 100, "s0:h1": 100}, 30), Crossing({"h1": 100}, 0)]
+    found = lossy_ports(crossings)
+    assert [port for port, _ in found] == ["h0", "s0:h1"]
+    # A switch that sends on all it is sent loses nothing before it.
+    assert [
+        port for port, _ in lossy_ports([*crossings, Crossing({"h0": 100}, 0)])
+    ] == ["s0:h1"]
+
+
+def test_intact_messages_are_those_without_a_packet_sent_again() -> None:
+    found = intact([(A, 100, 4, 0), (A, 300, 4, 0), (A, 900, 4, 1), (B, 70, 1, 1)])
+    assert found.flow_ns == {A: 200}
+    assert found.resent_share == 0
+    assert misfit(found, intact([(A, 200, 1, 0), (B, 5, 1, 0)])) == 0
+
+
+def test_what_takes_longer_is_told_by_iterations_or_else_by_common_pairs() -> None:
+    assert takes_longer(seen(a=101), seen())
+    assert not takes_longer(seen(), seen())
+    slow, fast = intact([(A, 9, 1, 0)]), intact([(A, 7, 1, 0), (B, 99, 1, 0)])
+    assert takes_longer(slow, fast)
+    assert not takes_longer(fast, slow)

@@ -12,6 +12,7 @@ from chakram.results.verdict import (
     Times,
     class_of,
     find_causes,
+    ranked,
 )
 
 SLOW = Suspect(cause="slow link", place="h0-s0")
@@ -97,6 +98,21 @@ def test_limits_are_ranked_apart_from_faults() -> None:
     assert [each.suspect for each in verdict.faults] == [SLOW]
     assert [each.suspect for each in verdict.limits] == [WINDOW]
     assert verdict.limits[0].saving.share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("of_one_ns", "first"), [(410, "window"), (390, "own port")], ids=["half", "less"]
+)
+def test_a_limit_of_one_place_comes_first_if_it_saves_half_as_much(
+    of_one_ns: int, first: str
+) -> None:
+    ports = Suspect(
+        cause="own port", place="all hosts", kind=CauseClass.LIMIT, is_of_many=True
+    )
+    costs = {frozenset({0}): 800 - of_one_ns, frozenset({0, 1}): of_one_ns}
+    verdict = find_causes([ports, WINDOW], times(200, costs))
+    assert verdict.limits[0].suspect.cause == first
+    assert verdict.limits == ranked(reversed(verdict.limits))
 
 
 def test_a_clean_run_has_limits_only() -> None:
