@@ -172,3 +172,33 @@ def test_a_switch_that_avoids_uplinks_is_told_from_dead_ones(
     assert rivals == ()
     assert "leaf0-spine0" in best.evidence
     assert found.is_explained
+
+
+def test_a_queue_that_overflows_before_a_slow_link_is_no_loss(tmp_path: Path) -> None:
+    slow = {
+        "kind": "degrade",
+        "link": "h4-leaf1",
+        "direction": "down",
+        "rate": "31Mbit",
+    }
+    links = {
+        "host": {"rate": "100Mbit", "queue": "48KiB"},
+        "uplink": {"rate": "300Mbit"},
+    }
+    run = simulated(tmp_path, "clos", slow, links=links)
+    assert {each.link for each in run.links() if each.drops} == {"h4-leaf1"}
+    found = fit(run)
+    assert names(found)[:1] == [("slow link", "h4-leaf1 down")]
+    assert "loss" not in {cause for cause, _ in names(found)}
+
+
+def test_two_lossy_links_are_both_found(tmp_path: Path) -> None:
+    faults = [
+        {"kind": "loss", "link": link, "direction": direction, "probability": 0.05}
+        for link, direction in (("h1-leaf0", "up"), ("h4-leaf1", "down"))
+    ]
+    found = found_in(tmp_path, "clos", *faults)
+    assert set(names(found)) == {("loss", "h1-leaf0 up"), ("loss", "h4-leaf1 down")}
+    for best, rivals in found.found:
+        assert best.assumed[0].probability == pytest.approx(0.05, rel=0.5)
+        assert rivals == ()

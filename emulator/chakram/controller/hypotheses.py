@@ -10,7 +10,7 @@ some of the measured iterations; all hypotheses are judged by the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import median
@@ -50,6 +50,7 @@ from chakram.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
+    from chakram.results.run_records import LinkRecord
 
 _LEAST_MISFIT = 0.06
 """A simulation that is as near as that explains a run."""
@@ -289,10 +290,15 @@ class _Search:
             # What counters prove is there whatever else is.
             for is_sure in [True] * (not self._is_intact) + [False] * (not is_near):
                 hypotheses = self._hypotheses(variant, run, shown, is_sure=is_sure)
-                best = _best(hypotheses)
-                if best is not None and self._is_better(best, variant, shown):
+                best = _best(
+                    [
+                        each
+                        for each in hypotheses
+                        if self._is_better(each, variant, shown)
+                    ]
+                )
+                if best is not None:
                     break
-                best = None
             if best is None:
                 break
             limit = max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
@@ -460,11 +466,15 @@ class _Search:
 
     def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield where packets were lost that one end counted, and not the other."""
+        # Where a queue overflows, that is a consequence, and hides other losses.
+        missing = self._missing()
+        full = {port for port in self._links if self._overflows(port, missing)}
         paths = []
         for end, (ports, other) in _paths(run).items():
-            sent = self._sent.get(end, 0)
-            lost = max(0, sent - self._received.get(other, 0))
-            paths.append(Crossing(dict.fromkeys(ports, float(sent)), lost))
+            if full.isdisjoint(ports):
+                sent = self._sent.get(end, 0)
+                lost = max(0, sent - self._received.get(other, 0))
+                paths.append(Crossing(dict.fromkeys(ports, float(sent)), lost))
         total = round(sum(each.lost for each in paths))
         if total < max(_FEW_LOST, self._overflow + self._dropped):
             return
@@ -481,39 +491,65 @@ class _Search:
                 evidence=f"{total} packets did not arrive, or arrived wrong: "
                 f"{share:.2%} of what is sent over it",
             )
-            for port, share in lossy_ports([*paths, *self._switches(total)], known)
+            for port, share in lossy_ports(
+                [*paths, *self._switches(total, full)], known
+            )
             if port in self._links and share <= _MOST_LOSS
         ]
         if likely:
             yield replace(likely[0], alike=tuple(likely[1:_CANDIDATES]))
 
-    def _switches(self, lost: int) -> Iterator[Crossing]:
+    def _switches(self, lost: int, full: Collection[str]) -> Iterator[Crossing]:
         """Yield what switches were sent, and what of it they did not send on.
 
         Packets that arrive wrong are sent on.  If there are many, switches that sent
-        everything on say nothing.
+        everything on say nothing; nor do those whose queues overflow.
         """
-        sent = sum(self._sent.values())
-        by_host = {
-            port: link.bytes
-            for port, link in self._links.items()
-            if link.kind == "host" and link.direction == "up"
-        }
-        frame_bytes = sum(by_host.values()) / max(1, sent)
-        if not frame_bytes:
-            return
-        for switch in sorted({*map(_node, self._links)} - {*map(_node, by_host)}):
-            into, dropped, left = {}, 0, 0
-            for port, link in self._links.items():
-                if _node(port) == switch:
-                    left += link.bytes
-                    dropped += link.drops or 0
-                    other = self._other_end(port)
-                    if other is not None:
-                        into[other] = self._links[other].bytes / frame_bytes
-            missing = max(0.0, sum(into.values()) - left / frame_bytes - dropped)
-            if into and (missing or self._wrong < _FEW_WRONG * lost):
+        frame_bytes = self._frame_bytes()
+        for switch, missing in self._missing().items():
+            into = {
+                other: self._links[other].bytes / frame_bytes
+                for port in self._links
+                if _node(port) == switch and (other := self._other_end(port))
+            }
+            has_overflowed = any(_node(port) == switch for port in full)
+            if not has_overflowed and (missing or self._wrong < _FEW_WRONG * lost):
                 yield Crossing(into, missing)
+
+    def _overflows(self, port: str, missing: Mapping[str, float]) -> bool:
+        """Tell whether a queue drops packets before they are sent into a link.
+
+        What is lost on a link was counted as sent into it; then the next switch lacks
+        it.
+        """
+        drops, other = self._links[port].drops or 0, self._other_end(port)
+        if not drops or other is None:
+            return False
+        switch = _node(other)
+        if switch in missing:
+            return missing[switch] < drops / 2
+        return missing.get(_node(port), 0.0) >= drops / 2
+
+    def _missing(self) -> dict[str, float]:
+        """Return by switch the packets that it was sent and did not send on."""
+        frame_bytes = self._frame_bytes()
+        hosts = {_node(port) for port, link in self._links.items() if _is_up(link)}
+        sums = dict.fromkeys(sorted({*map(_node, self._links)} - hosts), 0.0)
+        for port, link in self._links.items():
+            other = self._other_end(port)
+            if _node(port) in sums:
+                sums[_node(port)] -= link.bytes
+            if other is not None and _node(other) in sums:
+                sums[_node(other)] += link.bytes
+        if not frame_bytes:
+            return {}
+        return {switch: max(0.0, each / frame_bytes) for switch, each in sums.items()}
+
+    def _frame_bytes(self) -> float:
+        """Return the mean size of what hosts sent; 0 if they sent nothing."""
+        sent = sum(self._sent.values())
+        by_hosts = sum(link.bytes for link in self._links.values() if _is_up(link))
+        return by_hosts / sent if sent else 0.0
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
         """Return the first ports with those of the other directions of their links.
@@ -711,6 +747,11 @@ class _Search:
             return best
         evidence = f"its data plane was late for {self._waits[host]:.0%} of the time"
         return replace(best, cause="generator slow", place=host, evidence=evidence)
+
+
+def _is_up(link: LinkRecord) -> bool:
+    """Tell whether a direction of a link begins at a host."""
+    return link.kind == "host" and link.direction == "up"
 
 
 def _node(port: str) -> str:
