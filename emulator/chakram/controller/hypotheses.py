@@ -10,47 +10,50 @@ some of the measured iterations; all hypotheses are judged by the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-
 from chakram.controller.counterfactual import (
     Assumption,
     Rerun,
     Variant,
-    recorded_iterations,
     rerun,
     variant_of,
 )
-from chakram.errors import ChakramError, InputError
-from chakram.predict.routing import Router, ports_of
+from chakram.controller.run_evidence import (
+    Flow,
+    counted_at_ports,
+    generator_waits,
+    measured_messages,
+    paths_of,
+    paused_spans,
+    sent_and_received,
+    simulated_messages,
+    ways_of,
+)
+from chakram.errors import ChakramError
+from chakram.predict.routing import ports_of
 from chakram.results.fitting import (
     LATE,
-    Crossing,
     Observed,
-    Pair,
     intact,
     late_hosts,
-    lossy_ports,
     misfit,
     observed,
-    pauses,
     slow_ports,
     takes_longer,
 )
-from chakram.results.records import FlowRow, rows_of
-from chakram.results.resolve import OperationTable
+from chakram.results.losses import Crossing, lossy_ports
+from chakram.results.port_counters import PortCounters, node_of
 from chakram.roce.constants import NEVER
 from chakram.switch.ecmp import DrawnPaths
 from chakram.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
-    from chakram.results.run_records import LinkRecord
 
 _LEAST_MISFIT = 0.06
 """A simulation that is as near as that explains a run."""
@@ -93,15 +96,6 @@ _SEEDS = 3
 _ITERATIONS = 3
 _MOST_FAULTS = 3
 _FEW_LOST = 3
-_FEW_WRONG = 0.1
-"""If fewer of the lost packets arrived wrong, switches dropped them."""
-
-_PACKETS = ("data_frames", "ack", "nak", "cnp")
-_IDLE = 0.02
-"""A link that carries less than that part of what its hash sends there is down."""
-
-_CHOSEN = 0.05
-"""Less than that part of what the fullest of equal paths carries proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +176,6 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
     return _Search(results, job, time.monotonic() + budget_s).fit()
 
 
-_Flow = tuple[Pair, int, int, int]
-_End = tuple[str, int, int]
-"""End of a queue pair: job, rank, number."""
-
 _Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
 """What explains a run, and what explains it as well."""
 
@@ -206,7 +196,7 @@ class _Search:
         self._simulations = 1
         self._null = _without_faults(results)
         self._links = {each.port: each for each in results.links() if each.port}
-        self._records = _measured(results, job)
+        self._records = measured_messages(results, job)
         numbers = sorted(self._records[1])
         self._numbers = numbers[::2], numbers[1::2] or numbers
         self._show(is_intact=False)
@@ -214,14 +204,17 @@ class _Search:
         self._all = 1 + max(map(max, self._numbers)) - warmup
         # Without faults iterations are alike; a few show what random numbers do.
         self._few = min(self._all, _ITERATIONS)
-        self._waits = _waits(results)
+        self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0
         self._late = late_hosts(self._waits)
         self._is_late = any(results.table("collectives")["generator_bound"].to_pylist())
-        self._paused = _paused(results)
-        self._sent, self._received = _sent_and_received(results)
-        self._wrong, self._dropped = _counted(
+        self._paused = paused_spans(results)
+        self._sent, self._received = sent_and_received(results)
+        wrong, self._dropped = counted_at_ports(
             results, "invalid_packets", "socket_drops"
+        )
+        self._counters = PortCounters(
+            links=self._links, packets=sum(self._sent.values()), wrong=wrong
         )
         self._overflow = 0.0
         self._tried: list[str] = []
@@ -264,7 +257,7 @@ class _Search:
 
     def _observed(
         self,
-        flows: Mapping[int, Sequence[_Flow]],
+        flows: Mapping[int, Sequence[Flow]],
         times_ns: Mapping[int, Sequence[int]],
         numbers: Iterable[int],
     ) -> Observed:
@@ -333,10 +326,10 @@ class _Search:
     def _iterations(self, variant: Variant) -> int:
         return self._all if _is_timed(variant.assumed) else self._few
 
-    def _simulated(self, variant: Variant) -> tuple[Rerun, _Shown]:
+    def simulated_messages(self, variant: Variant) -> tuple[Rerun, _Shown]:
         measured = self._iterations(variant)
         run = rerun(variant, measured=measured)
-        flows, times_ns = _simulated(run, self._job)
+        flows, times_ns = simulated_messages(run, self._job)
         if _is_timed(variant.assumed):
             fitted, judged = (
                 self._observed(flows, times_ns, each) for each in self._numbers
@@ -345,7 +338,7 @@ class _Search:
             return run, _Shown(whole, fitted, judged)
         if _is_random(variant.assumed):
             for seed in self._seeds(variant):
-                more = _simulated(
+                more = simulated_messages(
                     rerun(replace(variant, seed=seed), measured=measured), self._job
                 )
                 last = 1 + max(times_ns)
@@ -366,7 +359,7 @@ class _Search:
         shown = []
         for seed in self._seeds(variant):
             again = rerun(replace(variant, seed=seed), measured=self._all)
-            flows, times_ns = _simulated(again, self._job)
+            flows, times_ns = simulated_messages(again, self._job)
             shown.append(self._observed(flows, times_ns, times_ns))
         return misfit(shown[0], shown[1])
 
@@ -388,8 +381,8 @@ class _Search:
         taken |= {
             other
             for each in variant.assumed
-            if each.kind == "degrade" and _node(each.port) in self._waits
-            if (other := self._other_end(each.port))
+            if each.kind == "degrade" and node_of(each.port) in self._waits
+            if (other := self._counters.other_end(each.port))
         }
         proposed = self._counted(variant, run) if is_sure else self._slower(run, shown)
         hypotheses = [
@@ -408,7 +401,7 @@ class _Search:
         ]
         best = min(hypotheses, key=lambda each: each.fitted)
         # One fault may be of both directions, if that explains much more.
-        other = self._other_end(best.assumed[0].port)
+        other = self._counters.other_end(best.assumed[0].port)
         if other is None or other in taken:
             return hypotheses
         both = replace(
@@ -440,7 +433,7 @@ class _Search:
                 for port in ports
                 if port in self._links and self._links[port].kind in kinds
             )
-            for pair, ports in _ways(run).items()
+            for pair, ports in ways_of(run).items()
         }
         measured = self._measured.fitted
         slow = slow_ports(ways, measured, shown.fitted, least=_LEAST_EXCESS)
@@ -467,10 +460,9 @@ class _Search:
     def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield where packets were lost that one end counted, and not the other."""
         # Where a queue overflows, that is a consequence, and hides other losses.
-        missing = self._missing()
-        full = {port for port in self._links if self._overflows(port, missing)}
+        full = self._counters.overflowing
         paths = []
-        for end, (ports, other) in _paths(run).items():
+        for end, (ports, other) in paths_of(run).items():
             if full.isdisjoint(ports):
                 sent = self._sent.get(end, 0)
                 lost = max(0, sent - self._received.get(other, 0))
@@ -492,64 +484,12 @@ class _Search:
                 f"{share:.2%} of what is sent over it",
             )
             for port, share in lossy_ports(
-                [*paths, *self._switches(total, full)], known
+                [*paths, *self._counters.through_switches(total)], known
             )
             if port in self._links and share <= _MOST_LOSS
         ]
         if likely:
             yield replace(likely[0], alike=tuple(likely[1:_CANDIDATES]))
-
-    def _switches(self, lost: int, full: Collection[str]) -> Iterator[Crossing]:
-        """Yield what switches were sent, and what of it they did not send on.
-
-        Packets that arrive wrong are sent on.  If there are many, switches that sent
-        everything on say nothing; nor do those whose queues overflow.
-        """
-        frame_bytes = self._frame_bytes()
-        for switch, missing in self._missing().items():
-            into = {
-                other: self._links[other].bytes / frame_bytes
-                for port in self._links
-                if _node(port) == switch and (other := self._other_end(port))
-            }
-            has_overflowed = any(_node(port) == switch for port in full)
-            if not has_overflowed and (missing or self._wrong < _FEW_WRONG * lost):
-                yield Crossing(into, missing)
-
-    def _overflows(self, port: str, missing: Mapping[str, float]) -> bool:
-        """Tell whether a queue drops packets before they are sent into a link.
-
-        What is lost on a link was counted as sent into it; then the next switch lacks
-        it.
-        """
-        drops, other = self._links[port].drops or 0, self._other_end(port)
-        if not drops or other is None:
-            return False
-        switch = _node(other)
-        if switch in missing:
-            return missing[switch] < drops / 2
-        return missing.get(_node(port), 0.0) >= drops / 2
-
-    def _missing(self) -> dict[str, float]:
-        """Return by switch the packets that it was sent and did not send on."""
-        frame_bytes = self._frame_bytes()
-        hosts = {_node(port) for port, link in self._links.items() if _is_up(link)}
-        sums = dict.fromkeys(sorted({*map(_node, self._links)} - hosts), 0.0)
-        for port, link in self._links.items():
-            other = self._other_end(port)
-            if _node(port) in sums:
-                sums[_node(port)] -= link.bytes
-            if other is not None and _node(other) in sums:
-                sums[_node(other)] += link.bytes
-        if not frame_bytes:
-            return {}
-        return {switch: max(0.0, each / frame_bytes) for switch, each in sums.items()}
-
-    def _frame_bytes(self) -> float:
-        """Return the mean size of what hosts sent; 0 if they sent nothing."""
-        sent = sum(self._sent.values())
-        by_hosts = sum(link.bytes for link in self._links.values() if _is_up(link))
-        return by_hosts / sent if sent else 0.0
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
         """Return the first ports with those of the other directions of their links.
@@ -560,78 +500,43 @@ class _Search:
             each
             for port in ports
             if port in self._links
-            for each in (port, self._other_end(port))
+            for each in (port, self._counters.other_end(port))
             if each is not None
         ]
         return list(dict.fromkeys(both))[:_CANDIDATES]
 
-    def _other_end(self, port: str) -> str | None:
-        """Return where the other direction of a link begins."""
-        name = self._links[port].link
-        ends = (end for end, link in self._links.items() if link.link == name)
-        return next((end for end in ends if end != port), None)
-
     def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
         """Yield what links without bytes may mean that their hash chooses."""
-        sent = run.result.link_bytes
-        fullest: dict[str, int] = {}
-        for port, link in self._links.items():
-            if link.equal_cost is not None:
-                most = max(fullest.get(link.equal_cost, 0), sent.get(port, 0))
-                fullest[link.equal_cost] = most
-        idle = [
-            port
-            for port, link in self._links.items()
-            if link.equal_cost is not None
-            and sent.get(port, 0) > _CHOSEN * fullest[link.equal_cost]
-            and link.bytes < _IDLE * sent[port]
-        ]
+        idle = self._counters.idle(run.result.link_bytes)
         if not idle:
             return
         # A link that carries something the other way is not down.
-        dead = [port for port in idle if not self._carries_back(port)]
+        dead = [port for port in idle if not self._counters.carries_back(port)]
         if dead:
             yield Hypothesis(
                 cause="dead uplink",
-                place=self._links_of(dead),
+                place=self._counters.names_of(dead),
                 assumed=tuple(Assumption(kind="down", port=port) for port in dead),
                 evidence="carried nothing of what the hash sends there",
                 is_counted=True,
             )
-        groups = {self._links[port].equal_cost: _node(port) for port in idle}
+        groups = {self._links[port].equal_cost: node_of(port) for port in idle}
         for group, switch in groups.items():
             if len(groups) > 1 and all(
                 port in dead for port in idle if self._links[port].equal_cost == group
             ):
                 continue
-            avoided = self._avoided(group)
+            avoided = self._counters.avoided(group)
             yield Hypothesis(
                 cause="hash imbalance",
                 place=switch,
                 assumed=tuple(
                     Assumption(kind="avoided", port=port) for port in avoided
                 ),
-                evidence=f"nothing left by {self._links_of(avoided)}, to which its "
-                "hash sends a share: its routes may have changed",
+                evidence=f"nothing left by {self._counters.names_of(avoided)}, though "
+                "its hash chooses them: its routes may have changed",
                 is_counted=True,
             )
-
-    def _avoided(self, group: str | None) -> list[str]:
-        """Return the ports of the same cost that carry nothing."""
-        bytes_by = {
-            port: link.bytes
-            for port, link in self._links.items()
-            if link.equal_cost == group
-        }
-        limit = _IDLE * max(bytes_by.values())
-        return [port for port, carried in bytes_by.items() if carried <= limit]
-
-    def _carries_back(self, port: str) -> bool:
-        other = self._other_end(port)
-        return other is not None and self._links[other].bytes > 0
-
-    def _links_of(self, ports: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(self._links[port].link for port in ports))
 
     def _pauses(self) -> Iterator[Hypothesis]:
         """Yield the links whose sender was paused."""
@@ -738,7 +643,9 @@ class _Search:
         """Name a slow port after its host, if that was among the latest ones."""
         link = self._links[best.assumed[0].port]
         ends = {
-            _node(port) for port, each in self._links.items() if each.link == link.link
+            node_of(port)
+            for port, each in self._links.items()
+            if each.link == link.link
         }
         latest = max(self._waits.values(), default=0.0)
         limit = max(LATE, _AMONG_LATEST * latest)
@@ -747,15 +654,6 @@ class _Search:
             return best
         evidence = f"its data plane was late for {self._waits[host]:.0%} of the time"
         return replace(best, cause="generator slow", place=host, evidence=evidence)
-
-
-def _is_up(link: LinkRecord) -> bool:
-    """Tell whether a direction of a link begins at a host."""
-    return link.kind == "host" and link.direction == "up"
-
-
-def _node(port: str) -> str:
-    return port.partition(":")[0]
 
 
 def _ports(what: Hypothesis) -> frozenset[str]:
@@ -796,158 +694,3 @@ def _without_faults(results: RunResults) -> Variant:
         },
         psn_seed=manifest.psn_seed,
     )
-
-
-# What was measured, and what was simulated.
-
-
-def _measured(
-    results: RunResults, job: str | None
-) -> tuple[dict[int, list[_Flow]], dict[int, list[int]]]:
-    """Return messages and times of measured iterations, by their numbers."""
-    names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
-    flows = results.table("flows", *names, "packets", "retransmitted", "measured")
-    flows = flows.filter(pc.field("measured"))
-    if job is not None:
-        flows = flows.filter(pc.field("job") == job)
-    columns = [flows[name].to_pylist() for name in (*names, "packets", "retransmitted")]
-    of_iteration: dict[int, list[_Flow]] = {}
-    for name, iteration, src, dst, posted_ns, acked_ns, packets, again in zip(
-        *columns, strict=True
-    ):
-        of_iteration.setdefault(iteration, []).append(
-            (Pair(name, src, dst), acked_ns - posted_ns, packets, again)
-        )
-    times_ns = _by_iteration(recorded_iterations(results, job))
-    if not times_ns:
-        raise InputError(
-            str(results.path), "has no measured iteration that all ranks have ended"
-        )
-    return of_iteration, times_ns
-
-
-def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for (_, iteration), time_ns in times_ns.items():
-        found.setdefault(iteration, []).append(time_ns)
-    return found
-
-
-def _simulated(
-    run: Rerun, job: str | None
-) -> tuple[dict[int, list[_Flow]], dict[int, list[int]]]:
-    """Return messages and times of simulated iterations, by their numbers."""
-    table = OperationTable(run.plan)
-    flows: dict[int, list[_Flow]] = {}
-    times_ns = _by_iteration(run.iterations_ns(job))
-    for row in rows_of(FlowRow, run.result.records.flows):
-        name, src = table.rank(row.rank)
-        if row.iteration in times_ns and job in (None, name):
-            pair = Pair(name, src, table.rank(row.peer)[1])
-            time_ns = row.last_acked_ns - row.posted_ns
-            flows.setdefault(row.iteration, []).append(
-                (pair, time_ns, row.packets, row.retransmitted)
-            )
-    return flows, times_ns
-
-
-def _begin_and_end(results: RunResults) -> tuple[int, int]:
-    ranks = results.table("ranks", "start_ns", "end_ns")
-    begin_ns = pc.min(ranks["start_ns"]).as_py()
-    return begin_ns or 0, pc.max(ranks["end_ns"]).as_py() or 0
-
-
-def _waits(results: RunResults) -> dict[str, float]:
-    """Return by host for which share of the run its data plane was late."""
-    begin_ns, end_ns = _begin_and_end(results)
-    names = ("port", "host", "generator_wait_ns")
-    table = results.table("ports", "time_ns", *names)
-    inside = (pc.field("time_ns") >= begin_ns) & (pc.field("time_ns") <= end_ns)
-    table = table.filter(inside).select(list(names)).group_by(["port", "host"])
-    waits: dict[str, float] = {}
-    counted = [("generator_wait_ns", "max"), ("generator_wait_ns", "min")]
-    for row in table.aggregate(counted).to_pylist():
-        waited_ns = row["generator_wait_ns_max"] - row["generator_wait_ns_min"]
-        share = waited_ns / max(1, end_ns - begin_ns)
-        waits[row["host"]] = max(share, waits.get(row["host"], 0.0))
-    return waits
-
-
-def _sent_and_received(
-    results: RunResults,
-) -> tuple[dict[_End, int], dict[_End, int]]:
-    """Return the packets that ends of queue pairs sent, and those that they got."""
-    counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
-    ends = ["job", "rank", "qpn"]
-    table = results.table("queue_pairs", *ends, *counted).group_by(ends)
-    sent, received = {}, {}
-    for row in table.aggregate([(name, "max") for name in counted]).to_pylist():
-        end = row["job"], row["rank"], row["qpn"]
-        sent[end] = sum(row[f"{each}_tx_max"] for each in _PACKETS)
-        received[end] = sum(row[f"{each}_rx_max"] for each in _PACKETS)
-    return sent, received
-
-
-def _counted(results: RunResults, *names: str) -> list[int]:
-    """Return what all ports of hosts counted."""
-    table = results.table("ports", "port", *names).group_by(["port"])
-    table = table.aggregate([(name, "max") for name in names])
-    return [pc.sum(table[f"{name}_max"]).as_py() or 0 for name in names]
-
-
-def _paused(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
-    """Return by port of the fabric when which classes of it were paused."""
-    names = ("port", "traffic_class", "time_ns", "paused_ns")
-    table = results.table("link_samples", *names)
-    begin_ns, _ = _begin_and_end(results)
-    samples: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for port, number, time_ns, paused_ns in zip(
-        *(table[name].to_pylist() for name in names), strict=True
-    ):
-        samples.setdefault((port, number), []).append((time_ns - begin_ns, paused_ns))
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    for (port, number), counted in samples.items():
-        for at_ns, end_ns in pauses(sorted(counted)):
-            found.setdefault(port, []).append((number, at_ns, end_ns))
-    return found
-
-
-def _paths(run: Rerun) -> dict[_End, tuple[frozenset[str], _End]]:
-    """Return by end of a queue pair the ports that it sends over, and the other end."""
-    ports = ports_of(run.plan)
-    down = {each.port for each in run.assumed if each.kind == "down"}
-    links = tuple(
-        link
-        for link in run.topology.links
-        if down.isdisjoint((str(link.a), str(link.b)))
-    )
-    router = Router(
-        ports=ports, topology=replace(run.topology, links=links), ecmp=run.ecmp
-    )
-    index_of = {port.number: index for index, port in enumerate(ports)}
-    paths: dict[_End, tuple[frozenset[str], _End]] = {}
-    for rank in run.plan.ranks():
-        for queue_pair in rank.queue_pairs:
-            if queue_pair.local_rate_bps is not None:
-                continue
-            ends, _ = router(
-                index_of[rank.port],
-                queue_pair.remote_address,
-                queue_pair.remote_udp_port,
-                queue_pair.source_port,
-            )
-            job = rank.program.job
-            paths[job, rank.program.rank, queue_pair.qpn] = (
-                frozenset(map(str, ends)),
-                (job, queue_pair.peer_rank, queue_pair.remote_qpn),
-            )
-    return paths
-
-
-def _ways(run: Rerun) -> dict[Pair, frozenset[str]]:
-    """Return by pair of ranks the ports that its messages leave by."""
-    ways: dict[Pair, frozenset[str]] = {}
-    for (job, rank, _), (ports, (_, peer, _)) in _paths(run).items():
-        pair = Pair(job, rank, peer)
-        ways[pair] = ways.get(pair, frozenset()) | ports
-    return ways
