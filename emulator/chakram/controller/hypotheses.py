@@ -326,7 +326,7 @@ class _Search:
     def _iterations(self, variant: Variant) -> int:
         return self._all if _is_timed(variant.assumed) else self._few
 
-    def simulated_messages(self, variant: Variant) -> tuple[Rerun, _Shown]:
+    def _simulated(self, variant: Variant) -> tuple[Rerun, _Shown]:
         measured = self._iterations(variant)
         run = rerun(variant, measured=measured)
         flows, times_ns = simulated_messages(run, self._job)
@@ -381,7 +381,7 @@ class _Search:
         taken |= {
             other
             for each in variant.assumed
-            if each.kind == "degrade" and node_of(each.port) in self._waits
+            if each.kind == "degrade" and self._links[each.port].kind == "host"
             if (other := self._counters.other_end(each.port))
         }
         proposed = self._counted(variant, run) if is_sure else self._slower(run, shown)
