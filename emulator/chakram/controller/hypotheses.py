@@ -316,7 +316,21 @@ class _Search:
         if best.span is None:
             return best.misfit <= _COUNTED * now
         better = _SURER if self._is_late else _BETTER
-        return best.misfit <= better * self._judge(shown)
+        if best.misfit > better * self._judge(shown):
+            return False
+        return not self._is_intact or self._fits_all(best, variant)
+
+    def _fits_all(self, best: Hypothesis, variant: Variant) -> bool:
+        """Tell whether it explains all messages as well as without it, not a few."""
+        self._show(is_intact=False)
+        changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
+        before, after = (
+            misfit(self._measured.whole, self._simulated(each)[1].whole)
+            for each in (variant, changed)
+        )
+        limit = before + self._spread(variant)
+        self._show(is_intact=True)
+        return after <= limit
 
     def _judge(self, shown: _Shown) -> float:
         return misfit(self._measured.judged, shown.judged)

@@ -274,7 +274,10 @@ class _Judge:
         # By port: packets of messages that leave by it, and those sent again.
         self._packets: Counter[str] = Counter()
         self._again: Counter[str] = Counter()
+        self._paths: dict[tuple[str, int, int], set[str | None]] = {}
         for sent in around.sent:
+            key = sent.job, sent.src, sent.dst
+            self._paths.setdefault(key, set()).add(sent.path)
             for port in self._ways(sent.job, sent.src, sent.dst, sent.path):
                 self._packets[port] += sent.packets
                 self._again[port] += sent.retransmitted
@@ -392,8 +395,10 @@ class _Judge:
         if part is Part.WINDOW and self._is_wide_enough(message):
             if message.retransmitted:
                 return self._sent_again(message)
-            return self._queue(message)
-        if part in (Part.QUEUE, Part.ACK, Part.NETWORK):
+            return self._round_trip(message)
+        if part is Part.ACK:
+            return self._round_trip(message)
+        if part in (Part.QUEUE, Part.NETWORK):
             return self._queue(message)
         return _NAMED_SO.get(part, str(part)), f"rank {rank}"
 
@@ -424,24 +429,41 @@ class _Judge:
         last = self._back.get(self._host_port(job, dst) or "")
         return ports if last is None else [*ports, last]
 
+    def _ports_back(self, message: Message) -> list[str]:
+        """Return the ports that acknowledgements of a message leave by.
+
+        Between switches those of messages in the other direction are known.
+        """
+        src, dst = message.dst, message.src
+        paths = self._paths.get((self.job, src, dst), {None})
+        ports = [
+            port for path in paths for port in self._ways(self.job, src, dst, path)
+        ]
+        return list(dict.fromkeys(ports))
+
+    def _round_trip(self, message: Message) -> tuple[str, str]:
+        """Return what delayed a message or its acknowledgement, and where."""
+        both = (*self._ports_back(message), *self._ports(message))
+        slow = next(filter(self._is_slow, both), None)
+        return (
+            self._queue(message) if slow is None else ("slow link", self._named(slow))
+        )
+
     def _sent_again(self, message: Message) -> tuple[str, str]:
         """Return why packets of a message were sent again, and where."""
         if (self.job, message.src, message.dst) not in self._around.repeated:
             return "loss", self._losing_link(message)
-        # ACKs are late where the way back is slow, which begins at the receiver;
-        # between switches it is not recorded.
-        back = self._back.get(self._host_port(self.job, message.src) or "")
-        own = (*self._ports(message), self._host_port(self.job, message.dst), back)
+        own = (*self._ports(message), *self._ports_back(message))
         between = (each.port for each in self._around.links if each.kind == "uplink")
         slow = next(filter(self._is_slow, (*own, *between)), message.queue_port)
         place = self._named(slow) if slow else self._queue(message)[1]
         return "spurious timeout", place
 
     def _losing_link(self, message: Message) -> str:
-        """Return where packets of a message were lost."""
+        """Return where packets of a message, or its acknowledgements, were lost."""
         links = [
             link
-            for port in self._ports(message)
+            for port in (*self._ports(message), *self._ports_back(message))
             if (link := self._link_of.get(port)) is not None
         ]
         lossy = [link for link in links if link.drops]

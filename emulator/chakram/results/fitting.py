@@ -19,6 +19,9 @@ _FEW_RESENT = 20
 
 _RESENT_WEIGHT = 0.5
 
+_ABSENT = 1.0
+"""Logarithm for a pair of ranks without messages that can be compared."""
+
 _SMALL = 0.02
 
 LATE = 0.1
@@ -122,17 +125,20 @@ def misfit(measured: Observed, simulated: Observed) -> float:
     """Return how far a simulation is from what was measured; 0: not at all.
 
     It is the sum of three distances: of the logarithms of the iterations; of those of
-    the message times of all pairs, weighted by these times; and half the share of the
-    packets sent again that only one of the two runs has.
+    the message times of all pairs, weighted by these times, 1 for pairs that the
+    simulation lacks; and half the share of the packets sent again that only one of the
+    two runs has.
     """
     distance = abs(log(measured.iteration_ns / simulated.iteration_ns))
     weights = total = 0.0
     for pair, time_ns in measured.flow_ns.items():
         other_ns = simulated.flow_ns.get(pair)
+        weight = max(time_ns, other_ns or 0.0)
+        weights += weight
         if other_ns and time_ns:
-            weight = max(time_ns, other_ns)
-            weights += weight
             total += weight * abs(log(time_ns / other_ns))
+        else:
+            total += weight * _ABSENT
     if weights:
         distance += total / weights
     apart = both = 0.0
