@@ -106,6 +106,21 @@ def test_charges_alone_are_not_called_tested(
     assert found["causes"] == found["charged"]
 
 
+def test_a_full_window_is_charged_to_the_slow_path_of_acknowledgements(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = {"kind": "degrade", "link": "h3-s0", "direction": "up", "rate": "20Mbit"}
+    found = why(
+        tmp_path,
+        capsys,
+        "--no-verify",
+        faults={"links": [fault]},
+        transport={"window": "64KiB"},
+    )
+    charged = found["charged"]
+    assert (charged[0]["cause"], charged[0]["place"]) == ("slow link", "h3-s0 up")
+
+
 def test_a_changed_trace_is_reported_and_nothing_is_accused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
