@@ -270,8 +270,11 @@ def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
     late = {host: share for host, share in fitted.late.items() if host not in named}
     if not late:
         # All hosts may be late; then they are on the critical path.
-        charges = [each for each in why.causes if each.cause == "generator slow"]
-        late = {each.place: each.share for each in charges}
+        late = {
+            each.place: each.share
+            for each in why.causes
+            if each.cause == "generator slow" and each.place not in named
+        }
     share = min(max(late.values(), default=0.0), unexplained)
     if share < LEAST_SAVING:
         return None

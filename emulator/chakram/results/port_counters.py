@@ -91,9 +91,16 @@ class PortCounters:
         return [port for port, sent in bytes_by.items() if sent <= limit]
 
     def carries_back(self, port: str) -> bool:
-        """Tell whether the other direction of a link carried something."""
+        """Tell whether a link carried more than a few packets the other way."""
         other = self.other_end(port)
-        return other is not None and self.links[other].bytes > 0
+        if other is None:
+            return False
+        alike = [
+            link.bytes
+            for link in self.links.values()
+            if link.kind == self.links[port].kind
+        ]
+        return self.links[other].bytes > _IDLE * sum(alike) / len(alike)
 
     # Packets that do not arrive.
 

@@ -74,4 +74,6 @@ def test_idle_ports_are_those_that_the_hash_chooses() -> None:
     assert idle.avoided("l0#0") == ["l0:up0"]
     assert idle.carries_back("l0:up0")
     assert not counters(s0_down0=(0, 0)).carries_back("l0:up0")
+    # A packet that was sent before the link went down proves nothing.
+    assert not counters(s0_down0=(60, 0)).carries_back("l0:up0")
     assert idle.names_of(["l0:up0", "s0:down0", "l1:up1"]) == "l0-s0, l1-s1"
