@@ -443,7 +443,7 @@ class _Judge:
 
     def _round_trip(self, message: Message) -> tuple[str, str]:
         """Return what delayed a message or its acknowledgement, and where."""
-        both = (*self._ports_back(message), *self._ports(message))
+        both = (*self._ports(message), *self._ports_back(message))
         slow = next(filter(self._is_slow, both), None)
         return (
             self._queue(message) if slow is None else ("slow link", self._named(slow))
