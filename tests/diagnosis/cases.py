@@ -96,7 +96,8 @@ def judged(
         asked = time.monotonic()
         drawn_s += asked - started
         try:
-            verdict = judge(found, _explained(found, folder, world))
+            document, found = _explained(found, folder, world)
+            verdict = judge(found, document)
         except namespaces.TooLittle:
             continue
         except CannotSimulate as failure:
@@ -127,11 +128,11 @@ def judged(
     return outcome
 
 
-def _explained(found: Draw, folder: Path, world: str) -> dict[str, Any]:
+def _explained(found: Draw, folder: Path, world: str) -> tuple[dict[str, Any], Draw]:
     arguments = () if found.job is None else ("--job", found.job)
     if world == NAMESPACES:
         return namespaces.explained(found, folder, *arguments)
-    return virtual.explained(found.design, folder, *arguments)
+    return virtual.explained(found.design, folder, *arguments), found
 
 
 def _is_declared(found: Draw, world: str) -> bool:

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from itertools import islice
 
+from chakram.units import parse_time
 from tests.diagnosis import bases, faults, lab_faults, limits
 from tests.diagnosis.bases import NAMESPACES, VIRTUAL
 from tests.diagnosis.decoys import decoys as decoys_of
@@ -59,6 +60,7 @@ class Draw:
         seed: What it follows from.
         design: The whole.
         clean: It without plants.
+        rests: By plant, it without that one.
         plants: None: it is clean.
         decoys: What is in it, too, and costs nothing.
         time_ns: What an iteration takes.
@@ -70,6 +72,7 @@ class Draw:
     seed: int
     design: Design
     clean: Design
+    rests: tuple[Design, ...]
     plants: tuple[Plant, ...]
     decoys: tuple[str, ...]
     time_ns: float
@@ -177,9 +180,11 @@ def _draw(
     whole = with_plants(*plants)
     job = "main" if kinds == ("contention",) else None
     time_ns = time_of(look(whole), job)
+    rests = tuple(
+        with_plants(*(each for each in plants if each is not plant)) for plant in plants
+    )
     without = []
-    for plant in plants:
-        rest = with_plants(*(each for each in plants if each is not plant))
+    for plant, rest in zip(plants, rests, strict=True):
         # The last one leaves everything else as it is.
         cures = plant.cures if len(plants) == 1 else plant.cures[-1:]
         cured = [cure(whole) for cure in cures] or [rest]
@@ -195,6 +200,7 @@ def _draw(
         seed=seed,
         design=whole,
         clean=design,
+        rests=rests,
         plants=plants,
         decoys=tuple(decoys),
         time_ns=time_ns,
@@ -211,9 +217,26 @@ def _draw(
         return made  # what it costs the lab will say
     if world == NAMESPACES and _is_on_a_dead_link(whole):
         raise NoEffect("nothing can be measured of a link that is down")
+    if world == NAMESPACES and _gives_up(whole):
+        raise NoEffect("queue pairs give up before the pause ends")
     if plants and not LEAST <= joint <= (MOST if len(plants) == 1 else MOST_JOINT):
         raise NoEffect("together they cost too little, or too much")
     return made
+
+
+def _gives_up(design: Design) -> bool:
+    """Tell whether a pause lasts for half the time that a packet is sent again."""
+    timeout_ns = _time_ns(design.transport["retransmit_timeout"])
+    patience_ns = int(design.transport["retry_limit"]) * timeout_ns
+    return any(
+        2 * _time_ns(fault["for"]) > patience_ns
+        for fault in design.links
+        if fault["kind"] == "pause_storm"
+    )
+
+
+def _time_ns(text: object) -> int:
+    return parse_time(str(text), where="draw")
 
 
 def _is_on_a_dead_link(design: Design) -> bool:

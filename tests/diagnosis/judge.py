@@ -129,7 +129,7 @@ def _is_place(plant: Plant, place: str) -> bool:
 def _saving_error(draw: Draw, cause: dict[str, Any]) -> float | None:
     saving = cause.get("saving")
     numbers = [n for n, plant in enumerate(draw.plants) if is_named(plant, cause)]
-    if saving is None or not numbers or draw.plants[numbers[0]].lab:
+    if saving is None or not numbers:
         return None
     low, high = draw.savings(numbers[0])
     if len(numbers) > 1:

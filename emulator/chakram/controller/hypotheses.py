@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import median
@@ -25,6 +26,7 @@ from chakram.controller.counterfactual import (
 )
 from chakram.controller.run_evidence import (
     Flow,
+    Messages,
     counted_at_ports,
     generator_waits,
     measured_messages,
@@ -92,6 +94,9 @@ _BOTH = 0.6
 
 _SEEDS = 3
 """Repetitions of a simulation in which packets are lost at random."""
+
+_OF_BUDGET = 0.6
+"""The part of the time allowed that may be spent on fitting; the rest is for proofs."""
 
 _ITERATIONS = 3
 _MOST_FAULTS = 3
@@ -167,13 +172,14 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
     Args:
         results: Of the run.
         job: The job that is explained; None: all.
-        budget_s: After that time no further fault is looked for.
+        budget_s: What a diagnosis may take.  After a part of it no further hypothesis
+            is simulated.
 
     Raises:
         InputError: If its experiment or its traces cannot be read again.
         ChakramError: If it cannot be simulated without faults.
     """
-    return _Search(results, job, time.monotonic() + budget_s).fit()
+    return _Search(results, job, time.monotonic() + _OF_BUDGET * budget_s).fit()
 
 
 _Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
@@ -218,6 +224,7 @@ class _Search:
         )
         self._overflow = 0.0
         self._tried: list[str] = []
+        self._spreads: dict[tuple[bool, tuple[Assumption, ...]], float] = {}
 
     def fit(self) -> Fit:
         variant = self._null
@@ -279,10 +286,12 @@ class _Search:
             is_near = now <= max(_LEAST_MISFIT, 2 * noise)
             if is_near and not any(each.is_counted for each, _ in found):
                 break
-            best = None
             # What counters prove is there whatever else is.
-            for is_sure in [True] * (not self._is_intact) + [False] * (not is_near):
-                hypotheses = self._hypotheses(variant, run, shown, is_sure=is_sure)
+            stages = [] if self._is_intact else [self._counted(variant, run)]
+            stages.append(self._pauses() if is_near else self._slower(run, shown))
+            best = None
+            for proposed in stages:
+                hypotheses = self._hypotheses(variant, proposed)
                 best = _best(
                     [
                         each
@@ -351,33 +360,37 @@ class _Search:
             whole = self._observed(flows, times_ns, times_ns)
             return run, _Shown(whole, fitted, judged)
         if _is_random(variant.assumed):
-            for seed in self._seeds(variant):
-                more = simulated_messages(
-                    rerun(replace(variant, seed=seed), measured=measured), self._job
-                )
+            for more_flows, more_ns in self._repeated(variant, measured):
                 last = 1 + max(times_ns)
-                flows |= {last + number: each for number, each in more[0].items()}
-                times_ns |= {last + number: each for number, each in more[1].items()}
+                flows |= {last + number: each for number, each in more_flows.items()}
+                times_ns |= {last + number: each for number, each in more_ns.items()}
         shown = self._observed(flows, times_ns, times_ns)
         return run, _Shown(shown, shown, shown)
-
-    @staticmethod
-    def _seeds(variant: Variant) -> range:
-        seed = variant.experiment.seed
-        return range(seed + 1, seed + _SEEDS)
 
     def _spread(self, variant: Variant) -> float:
         """Return how far simulations are apart that differ in random numbers only."""
         if not _is_random(variant.assumed):
             return 0.0
-        shown = []
-        for seed in self._seeds(variant):
-            again = rerun(replace(variant, seed=seed), measured=self._all)
-            flows, times_ns = simulated_messages(again, self._job)
-            shown.append(self._observed(flows, times_ns, times_ns))
-        return misfit(shown[0], shown[1])
+        key = self._is_intact, variant.assumed
+        if key not in self._spreads:
+            shown = [
+                self._observed(flows, times_ns, times_ns)
+                for flows, times_ns in self._repeated(variant, self._all)
+            ]
+            self._spreads[key] = misfit(*shown) if len(shown) > 1 else 0.0
+        return self._spreads[key]
+
+    def _repeated(self, variant: Variant, measured: int) -> Iterator[Messages]:
+        """Yield what simulations with other random numbers show, if they end."""
+        seed = variant.experiment.seed
+        for each in range(seed + 1, seed + _SEEDS):
+            with suppress(ChakramError):
+                again = rerun(replace(variant, seed=each), measured=measured)
+                yield simulated_messages(again, self._job)
 
     def _try(self, variant: Variant, assumed: Sequence[Assumption]) -> _Shown | None:
+        if time.monotonic() > self._until_s:
+            return None
         self._simulations += 1
         changed = replace(variant, assumed=(*variant.assumed, *assumed))
         try:
@@ -388,7 +401,7 @@ class _Search:
     # Which faults may explain what was measured, and how well they do.
 
     def _hypotheses(
-        self, variant: Variant, run: Rerun, shown: _Shown, *, is_sure: bool
+        self, variant: Variant, proposed: Iterable[Hypothesis]
     ) -> list[Hypothesis]:
         # The data of a slow host is as late in one direction as in the other.
         taken = {each.port for each in variant.assumed}
@@ -398,7 +411,6 @@ class _Search:
             if each.kind == "degrade" and self._links[each.port].kind == "host"
             if (other := self._counters.other_end(each.port))
         }
-        proposed = self._counted(variant, run) if is_sure else self._slower(run, shown)
         hypotheses = [
             fitted
             for each in proposed
@@ -610,8 +622,6 @@ class _Search:
         best: Hypothesis | None = None
         measured = self._measured.fitted
         for _ in range(steps):
-            if time.monotonic() > self._until_s:
-                break
             middle = exp((log(low) + log(high)) / 2)
             assumed = tuple(self._at(each, middle) for each in what.assumed)
             shown = self._try(variant, assumed)

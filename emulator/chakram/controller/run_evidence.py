@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 Flow = tuple[Pair, int, int, int]
 """A message: its pair of ranks, its time in ns, packets, and packets sent again."""
 
+Messages = tuple[dict[int, list[Flow]], dict[int, list[int]]]
+"""Messages of iterations, and the times of their jobs in ns, by their numbers."""
+
 End = tuple[str, int, int]
 """End of a queue pair: job, rank, number."""
 
 _PACKETS = ("data_frames", "ack", "nak", "cnp")
 
 
-def measured_messages(
-    results: RunResults, job: str | None
-) -> tuple[dict[int, list[Flow]], dict[int, list[int]]]:
+def measured_messages(results: RunResults, job: str | None) -> Messages:
     """Return messages and times of measured iterations, by their numbers."""
     names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
     flows = results.table("flows", *names, "packets", "retransmitted", "measured")
@@ -59,9 +60,7 @@ def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int
     return found
 
 
-def simulated_messages(
-    run: Rerun, job: str | None
-) -> tuple[dict[int, list[Flow]], dict[int, list[int]]]:
+def simulated_messages(run: Rerun, job: str | None) -> Messages:
     """Return messages and times of simulated iterations, by their numbers."""
     table = OperationTable(run.plan)
     flows: dict[int, list[Flow]] = {}

@@ -116,7 +116,7 @@ def _verdict(
     )
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
-    return verdict
+    return replace(verdict, notes=timer.notes)
 
 
 def _recorded_s(results: RunResults) -> float:
@@ -207,22 +207,22 @@ def _of_network(
         case.suspect: tuple(_suspect_of(each, why) for each in others)
         for case, (_, others) in zip(own, fitted.found, strict=True)
     }
-    error = abs(unexplained)
+    # What a simulation is off by in messages, it may be off by without a cause, too.
+    error = max(abs(unexplained), fitted.misfit)
+    least = abs(unexplained)
     if has_random_numbers(base):
         # The difference to one run is mostly theirs.
-        verdict, error = timer.with_intervals(verdict), 0.0
+        verdict, least = timer.with_intervals(verdict), 0.0
     faults = [
         replace(
             finding,
-            saving=_with_error(
-                finding.saving, abs(unexplained) * (1 - finding.saving.share)
-            ),
+            saving=_with_error(finding.saving, error * (1 - finding.saving.share)),
             rivals=rivals.get(finding.suspect, ()),
         )
         for finding in verdict.faults
         # What saves less than the part that is not understood is not proven.
         if finding.suspect in rivals
-        or max(finding.saving.share, finding.after_previous.share) > error
+        or max(finding.saving.share, finding.after_previous.share) > least
     ]
     if generator is not None:
         faults.append(generator)
@@ -230,7 +230,7 @@ def _of_network(
         verdict,
         faults=ranked(faults),
         limits=verdict.limits if fitted.is_explained else (),
-        notes=tuple(notes),
+        notes=(*notes, *timer.notes),
     )
 
 
@@ -348,7 +348,7 @@ class _Timer:
 
     Until a suspect is confirmed, only the first measured iteration is simulated where
     all are alike; *limit*: how many there are in the run, if not all.  After *until_s*
-    no more random numbers are drawn than have to be.
+    no suspect is tested any more, and no more random numbers are drawn than have to be.
     """
 
     def __init__(
@@ -367,6 +367,7 @@ class _Timer:
         self._job = job
         self._whole = self._of_interest(run.iterations_ns(job))
         self._of_seed: dict[tuple[frozenset[int], int], int | None] = {}
+        self._skipped = 0
         self._measured = 1 if _are_alike(base) else None
         if self._measured is not None:
             first = min(iteration for _, iteration in self._whole)
@@ -386,10 +387,23 @@ class _Timer:
         kept = {key: each for key, each in times_ns.items() if key[0] not in background}
         return kept or times_ns
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left undone, in a sentence."""
+        if not self._skipped:
+            return ()
+        return (
+            f"--budget is used up: {self._skipped} simulations without single causes "
+            "were left out; what they would have shown is not known",
+        )
+
     def times_ns(self, removed: frozenset[int]) -> int | None:
         """Return the mean iteration in ns; see ``Times``."""
         if not removed:
             return mean_time(self._first)
+        if time.monotonic() > self._until_s:
+            self._skipped += 1
+            return None
         return self._time_ns(removed, measured=self._measured)
 
     def _time_ns(
