@@ -9,7 +9,10 @@ import pytest
 import yaml
 
 from chakram.cli import main
+from chakram.controller import hypotheses
+from chakram.controller.counterfactual import Rerun, Variant, rerun
 from chakram.controller.hypotheses import Fit, fit
+from chakram.errors import ChakramError
 from chakram.fabric.kinds.namespaces import NamespaceFabric
 from chakram.observe.run_results import RunResults, open_run
 from chakram.switch.ecmp import EcmpHash, NarrowedPaths
@@ -202,3 +205,45 @@ def test_two_lossy_links_are_both_found(tmp_path: Path) -> None:
     for best, rivals in found.found:
         assert best.assumed[0].probability == pytest.approx(0.05, rel=0.5)
         assert rivals == ()
+
+
+def test_a_pause_is_found_beside_heavy_losses(tmp_path: Path) -> None:
+    loss = {
+        "kind": "loss",
+        "link": "h1-leaf0",
+        "direction": "up",
+        "probability": 0.15,
+    }
+    storm = {
+        "kind": "pause_storm",
+        "link": "h3-leaf1",
+        "direction": "down",
+        "classes": [3],
+        "at": "70ms",
+        "for": "80ms",
+    }
+    switches = {"profile": "sonic"}
+    found = found_in(tmp_path, "clos", loss, storm, switches=switches, switch="model")
+    assert set(names(found)) == {("loss", "h1-leaf0 up"), ("pause", "h3-leaf1 down")}
+
+
+def test_repetitions_that_do_not_end_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rerun_once(variant: Variant, *, measured: int | None = None) -> Rerun:
+        if variant.seed is not None:
+            raise ChakramError("run", "a queue pair gave up after 50 retries")
+        return rerun(variant, measured=measured)
+
+    fault = {"kind": "loss", "link": "h2-leaf0", "direction": "up", "probability": 0.04}
+    run = simulated(tmp_path, "clos", fault)
+    monkeypatch.setattr(hypotheses, "rerun", rerun_once)
+    assert names(fit(run))[:1] == [("loss", "h2-leaf0 up")]
+
+
+def test_no_hypothesis_is_simulated_after_the_budget(tmp_path: Path) -> None:
+    slow = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "31Mbit"}
+    found = fit(simulated(tmp_path, "star", slow), budget_s=0)
+    assert found.found == ()
+    assert found.simulations == 1
+    assert not found.is_explained

@@ -273,7 +273,8 @@ def _ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
             alike.setdefault(_work(program), []).append(program)
         for programs in alike.values():
             if len(programs) > 1:
-                yield from _odd_ranks(job.name, programs, time_ns)
+                named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
+                yield from _odd_ranks(job.name, named, programs, time_ns)
 
 
 def _work(program: RankProgram) -> object:
@@ -287,7 +288,7 @@ def _work(program: RankProgram) -> object:
 
 
 def _odd_ranks(
-    job: str, programs: Sequence[RankProgram], time_ns: int
+    job: str, named: str, programs: Sequence[RankProgram], time_ns: int
 ) -> Iterator[Case]:
     """Yield ranks that compute longer, or begin later, than most of their peers."""
     durations: dict[tuple[str, int], list[int]] = {}
@@ -319,7 +320,7 @@ def _odd_ranks(
             for key, row in rows.items()
             if columns.amounts[row] > usual_ns[key]
         }
-        place = f"rank {program.rank}"
+        place = f"{named} {program.rank}"
         # What peers lack, and what is before all messages, makes a rank late.
         first = _first_message(program)
         before = {key for key in longer if rows[key] < first and usual_ns[key] == 0}

@@ -469,13 +469,15 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
 def charge_at(why: Why, suspect: Suspect) -> int:
     """Return the lost time on the critical path that is charged to a suspect, in ns.
 
-    Charges name one direction of a link, suspects may be a link.
+    Charges name one direction of a link, or what a rank computed; suspects may be a
+    link, or a rank.
     """
+    parts = suspect.place + " ", suspect.place + ","
     return sum(
         each.lost_ns
         for each in why.causes
         if each.cause == suspect.cause
-        and (each.place == suspect.place or each.place.startswith(suspect.place + " "))
+        and (each.place == suspect.place or each.place.startswith(parts))
     )
 
 

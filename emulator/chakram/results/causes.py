@@ -253,6 +253,8 @@ class _Judge:
     def __init__(self, around: Surroundings) -> None:
         self.job = ""
         self._around = around
+        # Ranks of several jobs have the same numbers.
+        self._is_one_job = len({job for job, _ in around.hosts}) < 2
         self._link_of = {link.port: link for link in around.links}
         self._group: dict[str, list[LinkRecord]] = {}
         for link in around.links:
@@ -369,12 +371,12 @@ class _Judge:
         if part is Part.GENERATOR:
             return "generator slow", self._host(rank)
         if part is Part.START_SKEW:
-            return "late rank", f"rank {rank}"
+            return "late rank", self._rank(rank)
         if part is Part.COMPUTE:
             name = piece.operation.name if piece.operation is not None else ""
-            return "slow compute", f"rank {rank}, {name}"
+            return "slow compute", f"{self._rank(rank)}, {name}"
         if message is None:
-            return _NAMED_SO.get(part, str(part)), f"rank {rank}"
+            return _NAMED_SO.get(part, str(part)), self._rank(rank)
         if part is Part.REPAIR or (part is Part.ACK and message.retransmitted):
             return self._sent_again(message)
         if part is Part.PACE:
@@ -400,9 +402,12 @@ class _Judge:
             return self._round_trip(message)
         if part in (Part.QUEUE, Part.NETWORK):
             return self._queue(message)
-        return _NAMED_SO.get(part, str(part)), f"rank {rank}"
+        return _NAMED_SO.get(part, str(part)), self._rank(rank)
 
     # Where things are.
+
+    def _rank(self, rank: int) -> str:
+        return f"rank {rank}" if self._is_one_job else f"{self.job} rank {rank}"
 
     def _named(self, port: str | None) -> str:
         """Return the link that begins at a port, with its direction."""
@@ -410,7 +415,7 @@ class _Judge:
         return f"{link.link} {link.direction}" if link else port or "unknown"
 
     def _host(self, rank: int) -> str:
-        return self._around.hosts.get((self.job, rank), f"rank {rank}")
+        return self._around.hosts.get((self.job, rank), self._rank(rank))
 
     def _host_port(self, job: str, rank: int) -> str | None:
         """Return the port of the host of a rank."""
@@ -485,7 +490,7 @@ class _Judge:
         port_bps = self._around.rates_bps.get((self.job, message.src))
         if port_bps and least_bps >= port_bps:
             # Always paced at the rate of its port, it waits for that.
-            return _NAMED_SO[Part.OWN_PORT], f"rank {message.src}"
+            return _NAMED_SO[Part.OWN_PORT], self._rank(message.src)
         if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
             return "congestion control at minimum rate", message.collective
         marking = [
@@ -496,7 +501,7 @@ class _Judge:
         if marking:
             worst = max(marking, key=lambda link: link.marked or 0)
             return "congestion control", self._named(worst.port)
-        return "congestion control", f"rank {message.src}"
+        return "congestion control", self._rank(message.src)
 
     def _pausing_port(self, message: Message, port: str | None) -> str:
         """Return the port, down the way of a message, that was behind a pause.
