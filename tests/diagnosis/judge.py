@@ -131,6 +131,9 @@ def _saving_error(draw: Draw, cause: dict[str, Any]) -> float | None:
     numbers = [n for n, plant in enumerate(draw.plants) if is_named(plant, cause)]
     if saving is None or not numbers:
         return None
+    # Of a late rank and slow compute at one rank, the one that was named.
+    exact = [n for n in numbers if draw.plants[n].kind == cause["cause"]]
+    numbers = exact or numbers
     low, high = draw.savings(numbers[0])
     if len(numbers) > 1:
         # Of the same kind and at the same place, they are one cause.
