@@ -9,7 +9,7 @@ from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.switch.profiles import LinkEnd, ns3_overrun_bytes
-from chakram.units import about_size, format_time
+from chakram.units import about_size, format_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -24,6 +24,7 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
     warnings += _timeout_warnings(experiment)
     warnings += _reordering_warnings(experiment)
     warnings += _headroom_warnings(experiment)
+    warnings += _queue_warnings(experiment)
     name = experiment.transport.congestion_control.name
     if CONTROLS.load(name).wants_cnps:
         warnings += _mark_warnings(experiment, name)
@@ -128,6 +129,22 @@ def _headroom_warnings(experiment: Experiment) -> list[str]:
         f"up to {about_size(most_bytes)} more come in after a pause, and may be "
         "dropped; use longer delays, a smaller MTU or profile: sonic"
     ]
+
+
+def _queue_warnings(experiment: Experiment) -> list[str]:
+    """Return which link lets no full packet through."""
+    fabric = experiment.fabric
+    topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
+    packet_bytes = transport_plan(experiment).path_mtu + PACKET_OVERHEAD_BYTES
+    for link in () if topology is None else topology.links:
+        if link.queue_bytes is not None and link.queue_bytes < packet_bytes:
+            return [
+                f"fabric: the queue of {format_size(link.queue_bytes)} at {link.name} "
+                f"holds no packet of {packet_bytes} bytes: full packets that have to "
+                "wait are lost, however often they are sent; use a longer queue, or a "
+                "smaller transport.path_mtu"
+            ]
+    return []
 
 
 def _mark_warnings(experiment: Experiment, name: str) -> list[str]:

@@ -178,7 +178,7 @@ def _matrix(rows: list[list[Any]], where: str, nranks: int, unit_bytes: int) -> 
         raise TraceError(
             where,
             f"has {len(rows)} sources, and a group has {nranks} ranks",
-            "a row per rank of the group; is ep right?",
+            "a row per rank of the group; is its size right (ep, members, ranks)?",
         )
     matrix: list[tuple[int, ...]] = []
     for source, row in enumerate(rows):

@@ -84,9 +84,50 @@ transport: {congestion_control: fixed_rate}
 """
 
 
-def test_of_several_jobs_all_iterations_are_predicted() -> None:
-    experiment = parse_experiment(TWO_JOBS)
-    topology = experiment.fabric.to_topology(8)
+INCAST = """
+version: 1
+name: incast
+jobs:
+  - name: main
+    trace:
+      {synth: collectives, streams: [{op: gather, size: 512KiB, count: 2}], ranks: 6}
+    compute: {from: none}
+collectives: {gather: direct}
+iterations: {warmup: 1, measured: 3}
+fabric:
+  kind: namespaces
+  topology: {single_switch: {hosts: 6}}
+  links: {host: {rate: 1Gbit, queue: 64KiB}}
+transport: {congestion_control: none, window: 64KiB, retransmit_timeout: 4ms}
+"""
+
+SLOWED = """
+version: 1
+name: slowed
+jobs:
+  - name: main
+    trace:
+      {synth: collectives, streams: [{op: all_to_all, size: 8MiB, count: 1}], ranks: 8}
+    compute: {from: none}
+collectives: {all_to_all: direct}
+iterations: {warmup: 1, measured: 3}
+fabric:
+  kind: namespaces
+  switch: model
+  switches: {profile: sonic}
+  topology: {clos: {leaves: 2, spines: 1, hosts_per_leaf: 4}}
+  links:
+    host: {rate: 40Gbit}
+    uplink: {rate: 40Gbit, ecn: {kmin: 40KB, kmax: 160KB, pmax: 0.1}}
+transport:
+  {congestion_control: {dcqcn: {profile: dcqcn-paper}}, retransmit_timeout: 50ms}
+"""
+
+
+@pytest.mark.parametrize("text", [TWO_JOBS, INCAST, SLOWED])
+def test_where_iterations_differ_all_are_predicted(text: str) -> None:
+    experiment = parse_experiment(text)
+    topology = experiment.fabric.to_topology(experiment.fabric.nports or 8)
     assert topology is not None
     ports = experiment.fabric.simulated_ports(topology)
     plan = build_plan(experiment, load_jobs(experiment), ports, run_id="r")

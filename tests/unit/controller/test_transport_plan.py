@@ -171,3 +171,21 @@ transport: {{window: 16MiB}}
     assert [each.split(":")[0] for each in found] == (
         ["fabric.switches.profile"] if is_warned else []
     )
+
+
+def test_queues_that_hold_no_packet_are_warned_of() -> None:
+    text = """
+version: 1
+name: short
+jobs:
+  - name: main
+    trace: {synth: collectives, streams: [{op: gather, size: 1MB, count: 1}], ranks: 4}
+fabric:
+  kind: namespaces
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 100Mbit, queue: %s}}
+transport: {path_mtu: 1024}
+"""
+    (warning,) = experiment_warnings(parse_experiment(text % "1KiB"))
+    assert "the queue of 1KiB at h0-s0 holds no packet" in warning
+    assert experiment_warnings(parse_experiment(text % "2KiB")) == []
