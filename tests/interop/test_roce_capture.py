@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.pcap import ip_packet, read_frames
 from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived
 from chakram.roce.headers import Packet, encode_packet
@@ -18,6 +17,7 @@ from chakram.roce.port import PortEngine
 from chakram.roce.verify import INTACT, PacketVerifier
 from chakram.testing.pair import make_queue_pair
 from tests.packets import decode_packet
+from tests.pcap_files import ip_packet, read_frames
 
 COLUMNS = (
     *("frame", "identification", "type of service", "traffic class", "time to live"),
