@@ -1,4 +1,4 @@
-"""Logs of ASTRA-sim, and tables of its finish times.
+"""Logs of ASTRA-sim.
 
 The console says when each rank has finished; its log, with ``trace-enabled`` 1, when
 each node of the trace was issued and when it called back.  A cycle is a nanosecond.  A
@@ -8,12 +8,9 @@ them.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chakram.errors import ResultsError
 from chakram.results.readers.lines import lines_of, number
@@ -64,21 +61,6 @@ class AstraSimLog:
     finishes: tuple[RankFinish, ...]
     nodes: tuple[NodeTime, ...]
     stuck: tuple[int, ...]
-
-
-class FinishTime(NamedTuple):
-    """A row of a table of finish times: a collective by itself."""
-
-    backend: str
-    topology: str
-    nranks: int
-    bandwidth_gbps: float
-    latency_ns: float
-    collective: str
-    algorithm: str
-    parts: int
-    size_bytes: int
-    finish_ns: int
 
 
 def read_log(data: bytes, source: str) -> AstraSimLog:
@@ -134,73 +116,3 @@ def _take(
         )
     else:
         issued[rank, node_id] = known._replace(end_ns=tick_ns)
-
-
-_COLUMNS = {
-    "backend": str,
-    "topology": str,
-    "npus": int,
-    "bandwidth_GBps": float,
-    "latency_ns": float,
-    "collective": str,
-    "algorithm": str,
-    "chunks": int,
-    "size_bytes": int,
-    "finish_ns": int,
-}
-
-
-def read_finish_times(data: bytes, source: str) -> list[FinishTime]:
-    """Return the rows of a CSV table of finish times.
-
-    Its columns are backend, topology, npus, bandwidth_GBps, latency_ns, collective,
-    algorithm, chunks, size_bytes and finish_ns.
-
-    Raises:
-        ResultsError: If it is none.
-    """
-    hint = f"its columns are {','.join(_COLUMNS)}"
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise ResultsError(source, "is no text in UTF-8") from error
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    found = []
-    for where, row in _rows(reader, source):
-        if reader.line_num == 1 and row != list(_COLUMNS):
-            raise ResultsError(where, "is not the head of such a table", hint)
-        if reader.line_num == 1:
-            continue
-        if len(row) != len(_COLUMNS):
-            raise ResultsError(where, f"has {len(row)} fields", hint)
-        values = [
-            _value(kind, value, where, name)
-            for (name, kind), value in zip(_COLUMNS.items(), row, strict=True)
-        ]
-        found.append(FinishTime(*values))
-    if not reader.line_num:
-        raise ResultsError(source, "is empty", hint)
-    return found
-
-
-def _rows(reader: Iterator[list[str]], source: str) -> Iterator[tuple[str, list[str]]]:
-    try:
-        for count, row in enumerate(reader, 1):
-            if row:
-                yield f"{source}:{count}", row
-    except csv.Error as error:
-        raise ResultsError(source, f"is no CSV: {error}") from error
-
-
-def _value(kind: type, text: str, where: str, name: str) -> Any:
-    if kind is str:
-        return text
-    if kind is int:
-        return number(text, where, name)
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ResultsError(where, f"{name} {text[:60]!r} is not a number")
-    return value
