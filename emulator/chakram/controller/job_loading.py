@@ -23,8 +23,7 @@ from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
-from chakram.synth.synth_set import synthesized_trace_set
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 

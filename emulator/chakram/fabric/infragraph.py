@@ -21,8 +21,13 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from chakram.errors import ConfigError
-from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import (
+    HOST_INTERFACE,
+    Link,
+    PortRef,
+    Topology,
+    check_topology,
+)
 from chakram.settings.document import parse_document
 from chakram.settings.mistakes import from_validation, report
 from chakram.settings.quantities import Model

@@ -12,8 +12,8 @@ from chakram.fabric.topology import (
     Link,
     PortRef,
     Topology,
+    check_link,
 )
-from chakram.fabric.topology_check import check_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ from chakram.chakra.read.producers import (
     producer_of,
 )
 from chakram.chakra.read.stored_units import check_unit_of_sizes
-from chakram.chakra.read.warnings import WarningLog
+from chakram.chakra.remark import WarningLog
 from chakram.chakra.shown_names import own_name
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder

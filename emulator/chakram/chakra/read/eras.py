@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from chakram.chakra.wire import LENGTH_DELIMITED, VARINT, fields_of
+from chakram.chakra.repeated import LENGTH_DELIMITED, VARINT, fields_of
 
 _FIELD_ID, _FIELD_NAME, _FIELD_TYPE, _FIELD_PARENT = 1, 2, 3, 4
 _FIELD_DATA, _FIELD_ATTRIBUTE, _FIELD_OLD_ATTRIBUTE = 5, 10, 11

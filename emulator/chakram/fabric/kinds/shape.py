@@ -22,8 +22,13 @@ from chakram.fabric.tiers import (
     rails,
     torus_pairs,
 )
-from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import (
+    HOST_INTERFACE,
+    Link,
+    PortRef,
+    Topology,
+    check_topology,
+)
 from chakram.settings.mistakes import Mistake
 from chakram.settings.quantities import Model, Name, Rate, Time, Whole
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.errors import ResultsError
-from chakram.results.readers.astra_sim import (
+from chakram.results.readers.beside import (
     NodeTime,
     RankFinish,
     read_log,

@@ -32,7 +32,7 @@ from chakram.chakra.read.pytorch.operations import (
     from_record,
 )
 from chakram.chakra.read.pytorch.waits import waits_shown
-from chakram.chakra.read.warnings import WarningLog
+from chakram.chakra.remark import WarningLog
 from chakram.errors import ForeignProfile, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
