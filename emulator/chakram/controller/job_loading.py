@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.lint.misleading import misleading, warnings_of
 from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.traffic_warnings import misleading, warnings_of
 from chakram.chakra.read.options import (
     DependencyPolicy,
     ReadOptions,

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING
 from chakram.collectives.algorithms.buffers import BufferProgram, Layout, layout_of
 from chakram.collectives.algorithms.execution import MAX_ACTIONS, Action, Message
 from chakram.user_algorithms.json_fields import Fields, parse_object
-from chakram.user_algorithms.mscclpp_notices import Notices
 from chakram.user_algorithms.mscclpp_plan import (
     MAX_NUMBER,
     Block,
     Channel,
+    Notices,
     Place,
     channel_type,
     chunks_per_rank,

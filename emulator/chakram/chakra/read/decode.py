@@ -46,12 +46,12 @@ from chakram.chakra.read.options import (
 from chakram.chakra.read.plain_nodes import PlainNodes
 from chakram.chakra.read.producers import (
     Producer,
+    check_unit_of_sizes,
     is_chakram,
     is_own_body,
     is_pytorch,
     producer_of,
 )
-from chakram.chakra.read.stored_units import check_unit_of_sizes
 from chakram.chakra.remark import WarningLog
 from chakram.chakra.shown_names import own_name
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
