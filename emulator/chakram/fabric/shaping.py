@@ -110,26 +110,15 @@ def _root() -> Request:
     message = tcmsg()
     message["handle"] = ROOT_HANDLE
     message["parent"] = _TC_H_ROOT
-    message["attrs"] = [
-        ("TCA_KIND", "htb"),
-        (
-            "TCA_OPTIONS",
-            {
-                "attrs": [
-                    (
-                        "TCA_HTB_INIT",
-                        {
-                            "version": 3,
-                            "rate2quantum": 10,
-                            "defcls": CLASS_HANDLE & 0xFFFF,
-                            "debug": 0,
-                            "direct_pkts": 0,
-                        },
-                    )
-                ]
-            },
-        ),
-    ]
+    init = {
+        "version": 3,
+        "rate2quantum": 10,
+        "defcls": CLASS_HANDLE & 0xFFFF,
+        "debug": 0,
+        "direct_pkts": 0,
+    }
+    options = {"attrs": [("TCA_HTB_INIT", init)]}
+    message["attrs"] = [("TCA_KIND", "htb"), ("TCA_OPTIONS", options)]
     return create(message, rtnl.RTM_NEWQDISC, "htb queue discipline")
 
 
@@ -143,22 +132,18 @@ def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
     # The kernel reads 64-bit rates from attributes of their own, and then wants the
     # 32-bit field saturated.
     field = min(rate, _LARGEST)
-    attributes: list[tuple[str, object]] = [
-        (
-            "TCA_HTB_PARMS",
-            {
-                "rate": field,
-                "ceil": field,
-                "buffer": ticks,
-                "cbuffer": ticks,
-                "quantum": _QUANTUM_BYTES,
-                # pyroute2 calls the link layer "reserved".  With Ethernet the kernel
-                # computes by itself and wants no table of 256 transmission times.
-                "rate___reserved": _LINKLAYER_ETHERNET,
-                "ceil___reserved": _LINKLAYER_ETHERNET,
-            },
-        )
-    ]
+    values = {
+        "rate": field,
+        "ceil": field,
+        "buffer": ticks,
+        "cbuffer": ticks,
+        "quantum": _QUANTUM_BYTES,
+        # pyroute2 calls the link layer "reserved".  With Ethernet the kernel computes
+        # by itself and wants no table of 256 transmission times.
+        "rate___reserved": _LINKLAYER_ETHERNET,
+        "ceil___reserved": _LINKLAYER_ETHERNET,
+    }
+    attributes: list[tuple[str, object]] = [("TCA_HTB_PARMS", values)]
     if rate > field:
         attributes += [("TCA_HTB_RATE64", rate), ("TCA_HTB_CEIL64", rate)]
     message = tcmsg()
