@@ -297,10 +297,6 @@ class SwitchModel:
         """Return all ports."""
         return tuple(self._ports)
 
-    def ingress_of(self, slot: int) -> int:
-        """Return the port that a packet has come in by; -1: it was made here."""
-        return self.packets.get(slot, _INGRESS)
-
     def host_port(self, host: int) -> int:
         """Return the number of the port of a host."""
         return self._hosts + host

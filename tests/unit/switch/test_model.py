@@ -28,6 +28,7 @@ from chakram.switch.packets import (
     ENTERED,
     FATE,
     FLOW,
+    INGRESS,
     NUMBER,
     SIZE,
 )
@@ -139,7 +140,10 @@ def waiting(model: SwitchModel, klass: int) -> dict[str, set[str]]:
         port.name: {
             other.name
             for other in ports
-            if any(model.ingress_of(slot) == port.peer for slot in other.slots(klass))
+            if any(
+                model.packets.get(slot, INGRESS) == port.peer
+                for slot in other.slots(klass)
+            )
         }
         for port in ports
         if port.peer >= 0
