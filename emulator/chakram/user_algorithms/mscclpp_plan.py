@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chakram.collectives.algorithms.buffers import PARTED
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.naming import MAX_CHUNKS
+from chakram.user_algorithms.json_fields import MAX_CHUNKS
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms.execution import Action

@@ -18,6 +18,7 @@ from chakram.chakra.et_messages import (
     attribute_values,
     decode_metadata,
     decode_node,
+    own_name,
 )
 from chakram.chakra.read.eras import (
     FirstRecord,
@@ -53,7 +54,6 @@ from chakram.chakra.read.producers import (
     producer_of,
 )
 from chakram.chakra.remark import WarningLog
-from chakram.chakra.shown_names import own_name
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder
 
