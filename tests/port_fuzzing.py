@@ -16,10 +16,10 @@ from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
 from tests.damage import mutants
 from tests.packets import decode_packet
 from tests.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
+from tests.virtual_wire import make_queue_pair, split
 
 _LEFT, _RIGHT = "198.18.0.1", "198.18.0.2"
 _ADDRESSES = ((_LEFT, _RIGHT), ("fd00::1", "fd00::2"))

@@ -27,8 +27,8 @@ SCRIPTS = Path(sys.executable).parent
 EXPERIMENT = "quickstart-small"
 SHORT = ("--set", "iterations.warmup=0", "--set", "iterations.measured=1")
 
-NEEDS_MORE = ("chakram.testing", "chakram.pytest_plugin")
-"""What needs `chakram[testing]`, or pytest."""
+NEEDS_MORE = "chakram.pytest_plugin"
+"""What needs pytest."""
 
 
 def main() -> None:

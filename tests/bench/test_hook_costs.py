@@ -13,8 +13,8 @@ import pytest
 
 from chakram.roce.congestion import CongestionControl
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import make_queue_pair
 from tests.bench.extent import at_most, sized
+from tests.virtual_wire import make_queue_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from chakram._compiled import status
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair
 from tests.bench.extent import at_most, sized
+from tests.virtual_wire import make_queue_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

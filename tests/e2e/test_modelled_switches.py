@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.pcap import ip_packet, read_frames
 from chakram.observe.validation import check_run
 from chakram.observe.why import why_of
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_paths import paths, uplink_bytes
+from tests.pcap_files import ip_packet, read_frames
 
 if TYPE_CHECKING:
     from pathlib import Path

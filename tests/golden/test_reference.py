@@ -15,8 +15,7 @@ from chakram.observe.report.trace_document import trace_document
 from chakram.results.summarise import summarise
 from chakram.results.summary import Measurements, RunFacts
 from chakram.synth.settings import MoeTrace
-from chakram.synth.synth_set import synthesized_trace_set
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.support import REPO_ROOT
 
 REFERENCE = REPO_ROOT / "docs" / "reference"

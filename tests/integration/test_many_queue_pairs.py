@@ -13,7 +13,7 @@ from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine
 from chakram.roce.turns import SendOrder
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 pytestmark = pytest.mark.usefixtures("frozen_again")
 

@@ -10,8 +10,7 @@ import pytest
 from chakram.chakra.summary.summary import summarize
 from chakram.observe.report.trace_page import trace_page
 from chakram.synth.settings import MoeTrace
-from chakram.synth.synth_set import synthesized_trace_set
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.chromium import open_page, require_chromium
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.pcap import ip_packet, read_frames
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from chakram.observe.run_results import RunResults, open_run
 from chakram.roce.icrc import ip_icrc
@@ -27,6 +26,7 @@ from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.psn import PSN_MODULUS
 from tests.e2e.runs import completed, star, write_experiment
 from tests.interop.tshark import Decoded, decode
+from tests.pcap_files import ip_packet, read_frames
 from tests.support import missing_program, require, why_no_lab
 
 with warnings.catch_warnings():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.pcap import ip_packet, read_frames
 from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived
 from chakram.roce.headers import Packet, encode_packet
@@ -16,8 +15,9 @@ from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import INTACT, PacketVerifier
-from chakram.testing.pair import make_queue_pair
 from tests.packets import decode_packet
+from tests.pcap_files import ip_packet, read_frames
+from tests.virtual_wire import make_queue_pair
 
 COLUMNS = (
     *("frame", "identification", "type of service", "traffic class", "time to live"),

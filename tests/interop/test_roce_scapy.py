@@ -11,7 +11,7 @@ from chakram.roce.constants import Verb
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
+from tests.virtual_wire import make_queue_pair, split
 
 with warnings.catch_warnings():
     # Its imports warn of ciphers that nobody uses here.

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.capture import CaptureRequest, encode_request
+from chakram.fabric.capture import FILE_HEADER, CaptureRequest, encode_request
 from chakram.fabric.capturing import capturing
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import lab_status, start_lab
-from chakram.fabric.pcap import FILE_HEADER_BYTES, Frame, ip_packet, read_frames
 from chakram.fabric.process import is_alive, process_start_ticks
 from tests.leaks import own_lab
 from tests.netns.labs import star, traffic
+from tests.pcap_files import Frame, ip_packet, read_frames
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def test_both_directions_of_every_host_are_in_its_file(
 
 
 async def test_a_file_keeps_to_its_limit_and_stays_whole(tmp_path: Path) -> None:
-    limit_bytes = FILE_HEADER_BYTES + 3 * (16 + 1042) + 1000
+    limit_bytes = len(FILE_HEADER) + 3 * (16 + 1042) + 1000
     async with (
         await start_lab(star(2), lab_name=own_lab("limit")) as handle,
         capturing(

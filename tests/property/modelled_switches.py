@@ -29,7 +29,7 @@ from chakram.switch.packets import (
 )
 from chakram.switch.port import NEVER
 from chakram.switch.profiles import LinkEnd, fifo, host
-from chakram.switch.specs import HostSpec, PortSpec, SwitchSpec
+from chakram.switch.settings import HostSpec, PortSpec, SwitchSpec
 from tests.property.model_check import check_model
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 GBIT = 10**9
 DELAY_NS = 500
+
+
+def port_ready_ns(model: SwitchModel, number: int) -> int:
+    """Return when a port may begin to send a packet; ``NEVER``: it has none."""
+    port = model.port(number)
+    return port.free_ns if port.is_up and port.ready() else NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +118,7 @@ class Wires:
         """Let a port send if it may; else come back when it may."""
         model = self.model
         while True:
-            ready_ns = model.port_ready_ns(number)
+            ready_ns = port_ready_ns(model, number)
             if ready_ns == NEVER:
                 break
             if ready_ns > self.now_ns:

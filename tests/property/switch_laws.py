@@ -38,6 +38,7 @@ from tests.property.modelled_switches import (
     GBIT,
     Wires,
     flow_to,
+    port_ready_ns,
     ring,
     star,
     two_leaves,
@@ -269,7 +270,7 @@ def strict_classes_go_first() -> list[str]:
     for klass in range(CLASSES):
         wires.model.pause(0, klass, 0, wires.now_ns)
     order: list[int] = []
-    while (ready_ns := wires.model.port_ready_ns(0)) != NEVER:
+    while (ready_ns := port_ready_ns(wires.model, 0)) != NEVER:
         slot = wires.model.transmit(0, max(ready_ns, wires.now_ns))
         order.append(wires.model.packets.get(slot, CLASS))
     return [] if order == [6, 6, 2, 2, 1, 4] else [f"classes leave in order {order}"]

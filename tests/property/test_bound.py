@@ -22,7 +22,7 @@ from chakram.fabric.tiers import (
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import TransportPlan
 from chakram.plan.queue_pairs import QueuePairLayout
-from chakram.predict.network_model import FabricModel
+from chakram.predict.paths import FabricModel
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching

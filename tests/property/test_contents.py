@@ -15,8 +15,8 @@ from chakram.roce.memory import MemoryRegion
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.verify import INTACT, PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import Pair, make_queue_pair, split
-from chakram.testing.strategies import path_mtus, psns, verbs
+from tests.strategies import path_mtus, psns, verbs
+from tests.virtual_wire import Pair, make_queue_pair, split
 
 ADDRESSES = {4: ("198.18.0.1", "198.18.1.2"), 6: ("fd00::1", "fd00:9::2")}
 ADDRESS, KEY = 0xFFFF_FFF0_0000, 0xABCD

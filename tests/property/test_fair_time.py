@@ -13,7 +13,7 @@ from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 from chakram.predict.bound import ScheduleBounds
 from chakram.predict.fair_time import FairTimes, shared_ends_ns
-from chakram.predict.network_model import FabricModel
+from chakram.predict.paths import FabricModel
 from tests.property.test_bound import fabrics
 
 MTU = 1024

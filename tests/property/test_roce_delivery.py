@@ -16,8 +16,7 @@ from chakram.roce.events import (
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import Pair, make_queue_pair
-from chakram.testing.strategies import (
+from tests.strategies import (
     WireFaults,
     first_psns,
     message_sizes,
@@ -25,6 +24,7 @@ from chakram.testing.strategies import (
     verbs,
     wire_faults,
 )
+from tests.virtual_wire import Pair, make_queue_pair
 
 LEFT, RIGHT = "198.18.0.1", "198.18.0.2"
 # In these tests no wire is so bad that a requester should give up.

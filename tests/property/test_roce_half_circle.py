@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 CIRCLE = 2**24
 HALF = CIRCLE // 2

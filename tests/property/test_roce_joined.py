@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chakram.roce.constants import Verb
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
+from tests.virtual_wire import make_queue_pair, split
 
 MTU = 256
 QPNS = (1, 2)

@@ -28,9 +28,9 @@ from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
-from chakram.testing.strategies import first_psns, path_mtus, verbs
+from tests.strategies import first_psns, path_mtus, verbs
 from tests.support import examples
+from tests.virtual_wire import make_queue_pair, split
 
 LEFT, RIGHT = 0, 1
 ADDRESSES = ("198.18.0.1", "198.18.0.2")

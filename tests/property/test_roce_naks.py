@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import Pair, make_queue_pair
-from chakram.testing.strategies import first_psns
+from tests.strategies import first_psns
+from tests.virtual_wire import Pair, make_queue_pair
 
 MTU = 1024
 MESSAGES, PACKETS = 6, 10

@@ -13,7 +13,7 @@ from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.pacing import MADE_UP_NS, Line
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import Pair, make_queue_pair
+from tests.virtual_wire import Pair, make_queue_pair
 
 rates = st.integers(10**6, 4 * 10**11)
 

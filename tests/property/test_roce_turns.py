@@ -12,7 +12,7 @@ from chakram.roce.constants import BurstKind
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.turns import SendOrder
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 MTU = 256
 ORDERED, FREE = (0, 1, 2, 3), (4, 5)

@@ -25,8 +25,8 @@ from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
-from chakram.testing.strategies import (
+from tests.packets import decode_packet
+from tests.strategies import (
     first_psns,
     message_sizes,
     packets,
@@ -34,7 +34,7 @@ from chakram.testing.strategies import (
     psns,
     verbs,
 )
-from tests.packets import decode_packet
+from tests.virtual_wire import make_queue_pair, split
 
 ADDRESSES = {4: ("198.18.0.1", "198.18.1.2"), 6: ("fd00::1", "fd00:9::2")}
 

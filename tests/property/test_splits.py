@@ -22,9 +22,9 @@ from chakram.predict.simulator.job import simulate_plan
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation, split_matrices
-from chakram.testing.strategies import byte_matrices
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
+from tests.strategies import byte_matrices
 from tests.support import examples
 
 Matrix = list[list[int]]

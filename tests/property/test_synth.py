@@ -19,8 +19,7 @@ from chakram.synth.routing import (
 )
 from chakram.synth.settings import KINDS, SynthTrace
 from chakram.synth.settings.base import Routing
-from chakram.synth.synth_set import synthesized_trace_set
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
 
 DEGREE = st.sampled_from([1, 1, 2])
 LAWS = st.sampled_from(

@@ -30,10 +30,10 @@ from chakram.program.check import ProgramChecks
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
-from chakram.testing.strategies import byte_matrices
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
 from tests.plans import rewritten, saved_plan
+from tests.strategies import byte_matrices
 from tests.support import examples
 
 if TYPE_CHECKING:

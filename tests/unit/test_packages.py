@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -42,13 +40,3 @@ def test_generated_code_runs_with_the_lowest_version(
     found = re.search(pattern, (CONTROL / file).read_text(), re.M)
     assert found is not None
     assert lower_bound(package) >= tuple(map(int, found[1].split(".")))
-
-
-def test_helpers_of_tests_say_what_they_need() -> None:
-    extra = PROJECT["optional-dependencies"]["testing"]
-    assert [re.split(r"[><=]", each)[0] for each in extra] == ["hypothesis"]
-    script = "import sys; sys.modules['hypothesis'] = None; import chakram.testing"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert "pip install 'chakram[testing]'" in done.stderr

@@ -2,6 +2,11 @@
 
 This is the only module that touches the generated code: the rest of the package sees
 ``Node``, ``Metadata`` and plain Python values.
+
+``chakra_timeline_visualizer`` knows what a node is by its name, in the log of
+ASTRA-sim, and refuses a log with a name that does not say so.  So names are written
+with what they want in front, and read without.  Source: ``timeline_visualizer.py`` of
+mlcommons/chakra; ASTRA-sim has memory nodes access a remote memory.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
@@ -346,3 +351,24 @@ def _attribute(name: str, value: AttributeValue) -> et_pb2.AttributeProto:
     else:
         setattr(message, f"{arm}_val", value)
     return message
+
+
+PREFIXES: Final[Mapping[int, str]] = {
+    NodeType.COMP: "COMP_NODE: ",
+    NodeType.MEM_LOAD: "MEM_LOAD_NODE of REMOTE_MEMORY: ",
+    NodeType.MEM_STORE: "MEM_STORE_NODE of REMOTE_MEMORY: ",
+    NodeType.COMM_SEND: "COMM_SEND_NODE: ",
+    NodeType.COMM_RECV: "COMM_RECV_NODE: ",
+    NodeType.COMM_COLL: "COMM_COLL_NODE: ",
+}
+"""By type of a node, what stands before its name; a colon is the last but one of it."""
+
+
+def shown_name(name: str, node_type: int) -> str:
+    """Return a name as it is written."""
+    return PREFIXES.get(node_type, "") + name
+
+
+def own_name(name: str, node_type: int) -> str:
+    """Return a name without what was written before it for others."""
+    return name.removeprefix(PREFIXES.get(node_type, ""))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.lint.misleading import misleading, warnings_of
 from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.traffic_warnings import misleading, warnings_of
 from chakram.chakra.read.options import (
     DependencyPolicy,
     ReadOptions,
@@ -23,8 +23,7 @@ from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
-from chakram.synth.synth_set import synthesized_trace_set
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 

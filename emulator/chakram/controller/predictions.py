@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import FairTimesOf
     from chakram.plan.plan import Plan, RankPlan
-    from chakram.predict.network_model import FabricModel
+    from chakram.predict.paths import FabricModel
     from chakram.switch.ecmp import EcmpHash
     from chakram.switch.profiles import Switching
 

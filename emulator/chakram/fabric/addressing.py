@@ -12,9 +12,8 @@ lower half of each holds one subnet per switch that has hosts, the upper half a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, ip_network
 from typing import TYPE_CHECKING
 
 from chakram.addresses import IPV4, IPV6
@@ -28,63 +27,44 @@ BENCHMARK_SPACES = {IPV4: "198.18.0.0/15", IPV6: "2001:2::/48"}
 """All addresses of namespace labs, by address family."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Space:
     """Where the addresses of one family come from, as numbers.
+
+    Args:
+        hosts: The space for hosts.
+        links: That for links between switches.
+        subnet_bits: Bits of a subnet that its hosts share out, at least.
 
     Attributes:
         hosts: First address for hosts; *end* is the first one that is none.
         end: See there.
-        subnet_bits: Bits of a subnet that its hosts share out, at least.
+        subnet_bits: Likewise.
         links: First address for links between switches.
         link_addresses: So many are there.
         text: The space for hosts, for errors.
-        make: Turns a number into an address.
+        address_bits: Bits of an address.
     """
 
-    hosts: int
-    end: int
-    subnet_bits: int
-    links: int
-    link_addresses: int
-    text: str
-    make: Callable[[int], IPv4Address | IPv6Address]
+    def __init__(self, hosts: str, links: str, *, subnet_bits: int) -> None:
+        own, between = ip_network(hosts), ip_network(links)
+        self.hosts = int(own.network_address)
+        self.end = int(own.broadcast_address) + 1
+        self.subnet_bits = subnet_bits
+        self.links = int(between.network_address)
+        self.link_addresses = between.num_addresses
+        self.text = hosts
+        self.address_bits = own.max_prefixlen
+        self._make = type(own.network_address)
 
     def write(self, number: int) -> str:
         """Return the address that a number is."""
-        return str(self.make(number))
-
-    @property
-    def address_bits(self) -> int:
-        """Bits of an address."""
-        return self.make(0).max_prefixlen
-
-
-def _space(
-    hosts: IPv4Network | IPv6Network,
-    links: IPv4Network | IPv6Network,
-    *,
-    subnet_bits: int,
-) -> _Space:
-    return _Space(
-        hosts=int(hosts.network_address),
-        end=int(hosts.broadcast_address) + 1,
-        subnet_bits=subnet_bits,
-        links=int(links.network_address),
-        link_addresses=links.num_addresses,
-        text=str(hosts),
-        make=IPv4Address if hosts.version == 4 else IPv6Address,
-    )
+        return str(self._make(number))
 
 
 _SPACES = {
     # /24: reads well, and 253 hosts are plenty for most leaves.
-    IPV4: _space(
-        IPv4Network("198.18.0.0/16"), IPv4Network("198.19.0.0/16"), subnet_bits=8
-    ),
-    IPV6: _space(
-        IPv6Network("2001:2::/49"), IPv6Network("2001:2:0:8000::/112"), subnet_bits=64
-    ),
+    IPV4: _Space("198.18.0.0/16", "198.19.0.0/16", subnet_bits=8),
+    IPV6: _Space("2001:2::/49", "2001:2:0:8000::/112", subnet_bits=64),
 }
 
 _LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -27,12 +28,20 @@ from chakram.errors import ChakramError, FabricError, PrivilegeError
 from chakram.fabric.holder_protocol import decode_error, encode_error
 from chakram.fabric.netns import run_in_namespace
 from chakram.fabric.packet_ring import BLOCK_BYTES, RETIRE_MS, PacketRing
-from chakram.fabric.pcap import (
-    FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    file_header,
-    record_header,
-)
+
+SNAP_BYTES = 1 << 18
+"""No frame is longer; readers refuse records that claim to be."""
+
+FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_BYTES, 1)
+"""What a capture file of Ethernet frames begins with: the classic pcap format with
+nanoseconds, version 2.4, as Wireshark reads it.
+
+Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
+"""
+
+RECORD_HEADER = struct.Struct("<IIII")
+"""What is in front of a frame: whole seconds since 1970 (UTC), nanoseconds, how many
+bytes of it follow, and how many it had."""
 
 _NICE = 5
 _RING_BYTES_IN_ALL = 128 << 20
@@ -139,7 +148,7 @@ class _Capture:
         except BaseException:
             self._file.close()
             raise
-        self._written_bytes = FILE_HEADER_BYTES
+        self._written_bytes = len(FILE_HEADER)
         self._packets = 0
         self._dropped = 0
         self._is_full = False
@@ -170,17 +179,12 @@ class _Capture:
         size_bytes = 0
         room_bytes = self._limit_bytes - self._written_bytes
         for time_s, nanoseconds, length, frame in frames:
-            size_bytes += RECORD_HEADER_BYTES + len(frame)
+            size_bytes += RECORD_HEADER.size + len(frame)
             if size_bytes > room_bytes:
                 self._is_full = True
                 break
             parts += (
-                record_header(
-                    time_s=time_s,
-                    nanoseconds=nanoseconds,
-                    captured_bytes=len(frame),
-                    wire_bytes=length,
-                ),
+                RECORD_HEADER.pack(time_s, nanoseconds, len(frame), length),
                 frame,
             )
         data = b"".join(parts)
@@ -209,7 +213,7 @@ def _create(path: Path) -> FileIO:
     try:
         # Unbuffered: what was written is in the file, also if we are killed.
         file = path.open("xb", buffering=0)
-        _write_whole(file, file_header())
+        _write_whole(file, FILE_HEADER)
     except OSError as error:
         raise FabricError(
             str(path), f"cannot be written: {error.strerror or error}"

@@ -15,8 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from chakram.addresses import FAMILIES
 from chakram.errors import FabricError
-from chakram.fabric.topology import Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import Topology, check_topology
 from chakram.fields import Declared, declared, declared_fields
 from chakram.switch.profiles import Profile
 

@@ -40,9 +40,13 @@ from chakram.fabric.description import (
     encode_state,
 )
 from chakram.fabric.holder_protocol import SOCKET_NAME, encode_error, receive_line
-from chakram.fabric.leftovers import remove_leftovers
-from chakram.fabric.marks import mark_namespaces, marked_names
-from chakram.fabric.names import bind_names, unbind_names
+from chakram.fabric.names import (
+    bind_names,
+    mark_namespaces,
+    marked_names,
+    remove_leftovers,
+    unbind_names,
+)
 from chakram.fabric.process import die_with_parent, process_start_ticks
 from chakram.fabric.state import (
     STATE_ROOT_VARIABLE,
@@ -339,7 +343,7 @@ def _answer(
     line: bytes,
 ) -> tuple[bytes, KernelFaults | None]:
     """Return the answer to a request, and what disturbs links from now on."""
-    from chakram.fabric.counting import count_links
+    from chakram.fabric.shaping import count_links
 
     where = f"lab {spec.name}"
     try:

@@ -21,8 +21,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from chakram.errors import ConfigError
-from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.shapes import Joints, LinkKind
+from chakram.fabric.topology import Topology, check_topology
 from chakram.settings.document import parse_document
 from chakram.settings.mistakes import from_validation, report
 from chakram.settings.quantities import Model
@@ -297,30 +297,12 @@ class _Reader:
         switches = dict.fromkeys(
             node(each) for each in places if not self._is_host(each)
         )
-        used: Counter[str] = Counter()
-        taken: Counter[str] = Counter()
+        joints = Joints(hosts)
         links = []
         for one, other, link in joined:
-            a, b = sorted((one, other), key=lambda place: not self._is_host(place))
-            ends = []
-            for place in (a, b):
-                name = node(place)
-                port = HOST_INTERFACE if self._is_host(place) else f"p{used[name]}"
-                used[name] += 1
-                ends.append(PortRef(node=name, port=port))
-            name = f"{ends[0].node}-{ends[1].node}"
-            copy = taken[name]
-            taken[name] += 1
             rate_bps, delay_ns = self._values(link)
-            links.append(
-                Link(
-                    a=ends[0],
-                    b=ends[1],
-                    rate_bps=rate_bps,
-                    delay_ns=delay_ns,
-                    name=f"{name}-{copy}" if copy else name,
-                )
-            )
+            kind = LinkKind(rate_bps=rate_bps, delay_ns=delay_ns)
+            links.append(kind.link(*joints.join(node(one), node(other))))
         topology = Topology(
             hosts=tuple(hosts), switches=tuple(switches), links=tuple(links)
         )

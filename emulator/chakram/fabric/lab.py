@@ -21,8 +21,7 @@ from chakram.errors import FabricError
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.description import LabSpec, LabState, decode_state, encode_spec
 from chakram.fabric.holder_protocol import decode_error
-from chakram.fabric.leftovers import end_processes, remove_leftovers
-from chakram.fabric.marks import marked_names
+from chakram.fabric.names import end_processes, marked_names, remove_leftovers
 from chakram.fabric.process import end_process
 from chakram.fabric.state import (
     CONTROLLER,

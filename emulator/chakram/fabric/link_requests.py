@@ -56,9 +56,13 @@ class Request:
 
 def create(message: Any, kind: int, what: str, *, replace: bool = False) -> Request:
     """Return a request that makes something, from a filled pyroute2 message."""
-    flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE
+    flags = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
+    return _request(message, kind, what, flags)
+
+
+def _request(message: Any, kind: int, what: str, flags: int = 0) -> Request:
     message["header"]["type"] = kind
-    message["header"]["flags"] = flags | (NLM_F_REPLACE if replace else NLM_F_EXCL)
+    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK | flags
     message.encode()
     return Request(bytes(message.data), what)
 
@@ -68,10 +72,13 @@ def remove_queue(index: int, *, parent: int, what: str) -> Request:
     message = tcmsg()
     message["index"] = index
     message["parent"] = parent
-    message["header"]["type"] = rtnl.RTM_DELQDISC
-    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK
-    message.encode()
-    return Request(bytes(message.data), what)
+    return _request(message, rtnl.RTM_DELQDISC, what)
+
+
+def _link_info(kind: str, *data: tuple[str, object]) -> tuple[str, object]:
+    """Return the attribute of a link that says what it is."""
+    info = [("IFLA_INFO_KIND", kind), ("IFLA_INFO_DATA", {"attrs": list(data)})]
+    return "IFLA_LINKINFO", {"attrs": info}
 
 
 def _be_up(message: Any, *, silent: bool) -> None:
@@ -94,23 +101,7 @@ def new_bridge(
         ("IFLA_IFNAME", name),
         ("IFLA_ADDRESS", mac),
         ("IFLA_MTU", mtu),
-        (
-            "IFLA_LINKINFO",
-            {
-                "attrs": [
-                    ("IFLA_INFO_KIND", "bridge"),
-                    (
-                        "IFLA_INFO_DATA",
-                        {
-                            "attrs": [
-                                ("IFLA_BR_STP_STATE", 0),
-                                ("IFLA_BR_MCAST_SNOOPING", 0),
-                            ]
-                        },
-                    ),
-                ]
-            },
-        ),
+        _link_info("bridge", ("IFLA_BR_STP_STATE", 0), ("IFLA_BR_MCAST_SNOOPING", 0)),
     ]
     return create(message, rtnl.RTM_NEWLINK, f"bridge {name}")
 
@@ -169,20 +160,7 @@ def new_veth(
         attributes.append(("IFLA_ADDRESS", mac))
     if master is not None:
         attributes.append(("IFLA_MASTER", master))
-    attributes.append(
-        (
-            "IFLA_LINKINFO",
-            {
-                "attrs": [
-                    ("IFLA_INFO_KIND", "veth"),
-                    (
-                        "IFLA_INFO_DATA",
-                        {"attrs": [("VETH_INFO_PEER", peer_message)]},
-                    ),
-                ]
-            },
-        )
-    )
+    attributes.append(_link_info("veth", ("VETH_INFO_PEER", peer_message)))
     message["attrs"] = attributes
     return create(message, rtnl.RTM_NEWLINK, f"interface {name}")
 
@@ -193,10 +171,7 @@ def set_link(index: int, *, up: bool, what: str) -> Request:
     message["index"] = index
     message["flags"] = _IFF_UP if up else 0
     message["change"] = _IFF_UP
-    message["header"]["type"] = rtnl.RTM_NEWLINK
-    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK
-    message.encode()
-    return Request(bytes(message.data), what)
+    return _request(message, rtnl.RTM_NEWLINK, what)
 
 
 def add_address(address: str, *, prefix_length: int, index: int) -> Request:
@@ -265,15 +240,11 @@ def add_route(
         gateway, index = next_hops[0]
         attributes += [("RTA_GATEWAY", gateway), ("RTA_OIF", index)]
     else:
-        attributes.append(
-            (
-                "RTA_MULTIPATH",
-                [
-                    {"oif": index, "hops": 0, "attrs": [("RTA_GATEWAY", gateway)]}
-                    for gateway, index in next_hops
-                ],
-            )
-        )
+        hops = [
+            {"oif": index, "hops": 0, "attrs": [("RTA_GATEWAY", gateway)]}
+            for gateway, index in next_hops
+        ]
+        attributes.append(("RTA_MULTIPATH", hops))
     message["attrs"] = attributes
     what = f"route to {network}/{prefix_length}"
     return create(message, rtnl.RTM_NEWROUTE, what, replace=replace)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from chakram.fabric.topology import Topology, bucket_bytes
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
-from chakram.predict.network_model import FabricModel, Hop
+from chakram.predict.paths import FabricModel, Hop
 
 _BYTE_NS = 8e9  # bits in a byte x nanoseconds in a second
 

@@ -14,6 +14,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -264,4 +265,20 @@ def _enter(descriptor: int, where: str) -> None:
             ) from None
         raise FabricError(
             f"network namespace {where}", f"cannot enter it ({error})"
+        ) from error
+
+
+def require_ipv6() -> None:
+    """Refuse what needs IPv6 on a kernel that has none.
+
+    Raises:
+        FabricError: If that is so.
+    """
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError as error:
+        raise FabricError(
+            "fabric.addressing",
+            f"this kernel has no IPv6 ({error.strerror})",
+            "boot it without ipv6.disable=1, or use addressing: ipv4",
         ) from error

@@ -17,8 +17,12 @@ from chakram.fabric.link_requests import (
     add_route,
     set_link,
 )
-from chakram.fabric.readiness import FIRST_INDEX
 from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
+
+# Fresh namespaces may hold devices that modules put into each one (tunl0, sit0, ...)
+# under the first numbers.
+FIRST_INDEX = 100
+"""Number of the first interface that a lab makes in a namespace."""
 
 BRIDGE_INDEX = FIRST_INDEX
 """Number of the bridge of every switch that has hosts."""

@@ -13,7 +13,8 @@ import socket
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,10 +57,25 @@ def probe_all() -> list[Probe]:
         _probe_user(),
         *probe_kernel(),
         _probe_gso(),
-        _probe_gro(),
+        _tried(
+            "udp-gro",
+            _receive_bursts,
+            works="bursts of packets are received with one call",
+            lacks="every packet costs a receive",
+        ),
         _probe_receive_buffer(),
-        _probe_forced_buffer(),
-        _probe_ipv6(),
+        _tried(
+            "rcvbuf-force",
+            lambda: _granted_buffer(_SO_RCVBUFFORCE, 1 << 22),
+            works="buffers may exceed net.core.rmem_max",
+            lacks="buffers stay within net.core.rmem_max",
+        ),
+        _tried(
+            "ipv6",
+            _bind_ipv6,
+            works="fabrics may have addressing: ipv6",
+            lacks="no fabrics with addressing: ipv6",
+        ),
         _probe_compiled(),
         _probe_compiler(),
         _probe_cores(),
@@ -96,13 +112,10 @@ def probe_kernel() -> tuple[Probe, ...]:
 
 
 def _probe_user() -> Probe:
+    reason = f"user {os.geteuid()}: labs live in a user namespace"
     if has_net_admin():
-        return Probe(name="user", ok=True, reason="root, with the rights of root")
-    return Probe(
-        name="user",
-        ok=True,
-        reason=f"user {os.geteuid()}: labs live in a user namespace",
-    )
+        reason = "root, with the rights of root"
+    return Probe(name="user", ok=True, reason=reason)
 
 
 def _udp_pair() -> tuple[socket.socket, socket.socket]:
@@ -113,40 +126,43 @@ def _udp_pair() -> tuple[socket.socket, socket.socket]:
     return sender, receiver
 
 
+def _tried(name: str, act: Callable[[], object], *, works: str, lacks: str) -> Probe:
+    """Return what came of an act; *lacks* says what it means if that is refused."""
+    try:
+        act()
+    except OSError as error:
+        return Probe(name=name, ok=False, reason=f"{error.strerror}: {lacks}")
+    return Probe(name=name, ok=True, reason=works)
+
+
 def _probe_gso() -> Probe:
-    sender, receiver = _udp_pair()
-    with sender, receiver:
-        try:
+    sent: list[int] = []
+
+    def send() -> None:
+        sender, receiver = _udp_pair()
+        with sender, receiver:
             size = [(_SOL_UDP, _UDP_SEGMENT, struct.pack("=H", 100))]
             sender.sendmsg([bytes(200)], size, 0, receiver.getsockname())
-            length = len(receiver.recv(1000))
-        except OSError as error:
-            return Probe(
-                name="udp-gso",
-                ok=False,
-                reason=f"{error.strerror}: every packet costs a send, some 0.3 M/s",
-            )
-    return Probe(
-        name="udp-gso",
-        ok=length == 100,
-        reason="bursts of packets are sent with one call",
+            sent.append(len(receiver.recv(1000)))
+
+    probe = _tried(
+        "udp-gso",
+        send,
+        works="bursts of packets are sent with one call",
+        lacks="every packet costs a send, some 0.3 M/s",
     )
+    return replace(probe, ok=probe.ok and sent == [100])
 
 
-def _probe_gro() -> Probe:
+def _receive_bursts() -> None:
     sender, receiver = _udp_pair()
     with sender, receiver:
-        try:
-            receiver.setsockopt(_SOL_UDP, _UDP_GRO, 1)
-        except OSError as error:
-            return Probe(
-                name="udp-gro",
-                ok=False,
-                reason=f"{error.strerror}: every packet costs a receive",
-            )
-    return Probe(
-        name="udp-gro", ok=True, reason="bursts of packets are received with one call"
-    )
+        receiver.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+
+
+def _bind_ipv6() -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        probe.bind(("::1", 0))
 
 
 def _probe_receive_buffer() -> Probe:
@@ -170,33 +186,6 @@ def _granted_buffer(option: int, wanted: int) -> int:
         return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
 
-def _probe_forced_buffer() -> Probe:
-    try:
-        _granted_buffer(_SO_RCVBUFFORCE, 1 << 22)
-    except OSError as error:
-        return Probe(
-            name="rcvbuf-force",
-            ok=False,
-            reason=f"{error.strerror}: buffers stay within net.core.rmem_max",
-        )
-    return Probe(
-        name="rcvbuf-force", ok=True, reason="buffers may exceed net.core.rmem_max"
-    )
-
-
-def _probe_ipv6() -> Probe:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-            probe.bind(("::1", 0))
-    except OSError as error:
-        return Probe(
-            name="ipv6",
-            ok=False,
-            reason=f"{error.strerror}: no fabrics with addressing: ipv6",
-        )
-    return Probe(name="ipv6", ok=True, reason="fabrics may have addressing: ipv6")
-
-
 def _probe_compiled() -> Probe:
     status = _compiled.status()
     plain = [name for name, form in status.modules.items() if form != "compiled"]
@@ -213,13 +202,9 @@ def _probe_compiled() -> Probe:
 
 
 def _probe_compiler() -> Probe:
-    for name in ("cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if path is not None:
-            return Probe(name="compiler", ok=True, reason=path)
-    return Probe(
-        name="compiler", ok=False, reason="none found: hot modules cannot be compiled"
-    )
+    path = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    reason = path or "none found: hot modules cannot be compiled"
+    return Probe(name="compiler", ok=path is not None, reason=reason)
 
 
 def _probe_cores() -> Probe:

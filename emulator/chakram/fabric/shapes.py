@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from chakram.errors import FabricError
@@ -12,8 +13,8 @@ from chakram.fabric.topology import (
     Link,
     PortRef,
     Topology,
+    check_link,
 )
-from chakram.fabric.topology_check import check_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,28 @@ def host_links(
             PortRef(node=switch, port=f"h{number}"),
             f"{host}-{switch}",
         )
+
+
+class Joints:
+    """Names the ports and links of a graph, in the order in which nodes are joined."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._hosts = frozenset(hosts)
+        self._used: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
+
+    def join(self, *nodes: str) -> tuple[PortRef, PortRef, str]:
+        """Return the ends of a link, a host's first, and what it is called."""
+        ends = []
+        for node in sorted(nodes, key=lambda each: each not in self._hosts):
+            port = HOST_INTERFACE if node in self._hosts else f"p{self._used[node]}"
+            self._used[node] += 1
+            ends.append(PortRef(node=node, port=port))
+        a, b = ends
+        name = f"{a.node}-{b.node}"
+        copy = self._taken[name]
+        self._taken[name] += 1
+        return a, b, f"{name}-{copy}" if copy else name
 
 
 def require_positive(**counts: int) -> None:

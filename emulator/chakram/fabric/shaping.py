@@ -1,4 +1,4 @@
-"""Shaping: an HTB class with a queue that is limited in bytes, per end of a link.
+"""Shaping and its counters: an HTB class with a queue limited in bytes, per link end.
 
 HTB and not TBF: TBF cuts or drops a burst of packets (one GSO packet to the kernel)
 that is larger than its own burst size and reached 37 % of the line rate; HTB sends it
@@ -9,19 +9,29 @@ whether packets come one by one or in bursts.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pyroute2.netlink import rtnl
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_pfifo, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
+from chakram.fabric.counters import LinkCounters
 from chakram.fabric.link_requests import Request, create, remove_queue
+from chakram.fabric.netlink import ask
 from chakram.fabric.topology import (
     BUCKET_NS,
     HOST_BUCKET_NS,
     Link,
     bucket_bytes,
 )
+
+if TYPE_CHECKING:
+    from pyroute2 import AsyncIPRoute
+
+    from chakram.fabric.builder import BuiltLab
+    from chakram.fabric.topology import PortRef, Topology
 
 ROOT_HANDLE = 0x0001_0000
 CLASS_HANDLE = 0x0001_0001
@@ -100,26 +110,15 @@ def _root() -> Request:
     message = tcmsg()
     message["handle"] = ROOT_HANDLE
     message["parent"] = _TC_H_ROOT
-    message["attrs"] = [
-        ("TCA_KIND", "htb"),
-        (
-            "TCA_OPTIONS",
-            {
-                "attrs": [
-                    (
-                        "TCA_HTB_INIT",
-                        {
-                            "version": 3,
-                            "rate2quantum": 10,
-                            "defcls": CLASS_HANDLE & 0xFFFF,
-                            "debug": 0,
-                            "direct_pkts": 0,
-                        },
-                    )
-                ]
-            },
-        ),
-    ]
+    init = {
+        "version": 3,
+        "rate2quantum": 10,
+        "defcls": CLASS_HANDLE & 0xFFFF,
+        "debug": 0,
+        "direct_pkts": 0,
+    }
+    options = {"attrs": [("TCA_HTB_INIT", init)]}
+    message["attrs"] = [("TCA_KIND", "htb"), ("TCA_OPTIONS", options)]
     return create(message, rtnl.RTM_NEWQDISC, "htb queue discipline")
 
 
@@ -133,22 +132,18 @@ def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
     # The kernel reads 64-bit rates from attributes of their own, and then wants the
     # 32-bit field saturated.
     field = min(rate, _LARGEST)
-    attributes: list[tuple[str, object]] = [
-        (
-            "TCA_HTB_PARMS",
-            {
-                "rate": field,
-                "ceil": field,
-                "buffer": ticks,
-                "cbuffer": ticks,
-                "quantum": _QUANTUM_BYTES,
-                # pyroute2 calls the link layer "reserved".  With Ethernet the kernel
-                # computes by itself and wants no table of 256 transmission times.
-                "rate___reserved": _LINKLAYER_ETHERNET,
-                "ceil___reserved": _LINKLAYER_ETHERNET,
-            },
-        )
-    ]
+    values = {
+        "rate": field,
+        "ceil": field,
+        "buffer": ticks,
+        "cbuffer": ticks,
+        "quantum": _QUANTUM_BYTES,
+        # pyroute2 calls the link layer "reserved".  With Ethernet the kernel computes
+        # by itself and wants no table of 256 transmission times.
+        "rate___reserved": _LINKLAYER_ETHERNET,
+        "ceil___reserved": _LINKLAYER_ETHERNET,
+    }
+    attributes: list[tuple[str, object]] = [("TCA_HTB_PARMS", values)]
     if rate > field:
         attributes += [("TCA_HTB_RATE64", rate), ("TCA_HTB_CEIL64", rate)]
     message = tcmsg()
@@ -169,3 +164,57 @@ def _leaf(limit_bytes: int) -> Request:
         ("TCA_OPTIONS", {"limit": min(limit_bytes, 0x7FFF_FFFF)}),
     ]
     return create(message, rtnl.RTM_NEWQDISC, f"bfifo queue of {limit_bytes} bytes")
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What left through one interface, and what faults dropped that came by it."""
+
+    bytes: int = 0
+    packets: int = 0
+    drops: int = 0
+    lost: int = 0
+
+
+def count_links(lab: BuiltLab, topology: Topology) -> dict[str, LinkCounters]:
+    """Return the counters of every link that was built, by its name."""
+    sockets = [each.netlink for each in lab.namespaces.values()]
+    counted = ask(sockets, _read, "reading its counters")
+    sent = dict(zip(lab.namespaces, counted, strict=True))
+
+    def at(end: PortRef) -> _Sent:
+        port = lab.ports[end]
+        return sent[port.namespace][port.index]
+
+    return {
+        link.name: LinkCounters(
+            tx_bytes=at(link.a).bytes,
+            tx_packets=at(link.a).packets,
+            tx_drops=at(link.a).drops + at(link.b).lost,
+            rx_bytes=at(link.b).bytes,
+            rx_packets=at(link.b).packets,
+            rx_drops=at(link.b).drops + at(link.a).lost,
+        )
+        for link in topology.links
+        if link.a in lab.ports
+    }
+
+
+async def _read(route: AsyncIPRoute) -> dict[int, _Sent]:
+    found: dict[int, _Sent] = {}
+    async for link in await route.link("dump"):
+        stats = link.get_attr("IFLA_STATS64")
+        found[link["index"]] = _Sent(
+            stats["tx_bytes"], stats["tx_packets"], stats["tx_dropped"]
+        )
+    async for queue in await route.tc("dump"):
+        stats = queue.get_attr("TCA_STATS2")
+        if queue["handle"] == ROOT_HANDLE:
+            basic = stats.get_attr("TCA_STATS_BASIC")
+            found[queue["index"]].bytes = basic["bytes"]
+            found[queue["index"]].packets = basic["packets"]
+        elif queue["handle"] == LEAF_HANDLE:
+            found[queue["index"]].drops = stats.get_attr("TCA_STATS_QUEUE")["drops"]
+        elif queue["handle"] == ARRIVAL_HANDLE:
+            found[queue["index"]].lost = stats.get_attr("TCA_STATS_QUEUE")["drops"]
+    return found

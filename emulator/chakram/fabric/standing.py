@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chakram.addresses import IPV4, IPV6
 from chakram.errors import FabricError
 from chakram.fabric.lab import lab_status
-from chakram.fabric.leftovers import end_processes
+from chakram.fabric.names import end_processes
 from chakram.fabric.state import (
     CONTROLLER,
     lab_directory,

@@ -44,8 +44,7 @@ from chakram.results.comparison import (
     stated_times,
     times_of,
 )
-from chakram.results.readers.astra_sim import COLLECTIVE_NODE, read_log
-from chakram.results.readers.beside import looks_like_flows
+from chakram.results.readers.beside import COLLECTIVE_NODE, looks_like_flows, read_log
 from chakram.results.readers.nccl_tests import NcclTest, read_nccl_json, read_nccl_text
 from chakram.results.readers.ns3 import read_flow_times
 from chakram.results.readers.param import Replayed, read_replayed

@@ -49,7 +49,7 @@ from chakram.predict.paths import Message, Path, Paths, Route
 
 if TYPE_CHECKING:
     from chakram.collectives.splits import Matrix
-    from chakram.predict.network_model import FabricModel
+    from chakram.predict.paths import FabricModel
 
 
 _KEPT_TRANSFERS = 1 << 16

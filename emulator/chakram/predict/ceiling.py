@@ -34,7 +34,7 @@ from chakram.plan.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
     from chakram.collectives.splits import Matrix
-    from chakram.predict.network_model import FabricModel
+    from chakram.predict.paths import FabricModel
 
 
 def ceiling_ns(

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chakram.predict.paths import Paths
 
 if TYPE_CHECKING:
-    from chakram.predict.network_model import FabricModel
+    from chakram.predict.paths import FabricModel
 
 
 class FairTimes:

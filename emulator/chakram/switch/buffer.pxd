@@ -45,4 +45,3 @@ cdef class Account:
     cpdef bint wants_pause(self) except -1
     @cython.locals(shared_bytes="long long", limit_bytes="long long")
     cpdef bint allows_resume(self) except -1
-    cpdef clear_peaks(self)

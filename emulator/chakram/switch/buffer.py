@@ -77,7 +77,7 @@ class Account:
         pool: Its pool.
         used_bytes: Reserved and shared part.
         headroom_used_bytes: What is in its headroom.
-        peak_bytes: The most that both together have been since ``clear_peaks``.
+        peak_bytes: The most that both together have been.
         headroom_peak_bytes: The most that was in headroom, likewise.
     """
 
@@ -200,11 +200,6 @@ class Account:
         if limit_bytes < self._xon_bytes:
             limit_bytes = self._xon_bytes
         return shared_bytes <= limit_bytes
-
-    def clear_peaks(self) -> None:
-        """Let peaks begin with what is there now."""
-        self.peak_bytes = self.used_bytes + self.headroom_used_bytes
-        self.headroom_peak_bytes = self.headroom_used_bytes
 
 
 _NO_LIMIT = 1 << 60

@@ -60,10 +60,3 @@ def port_counters(port: Port, now_ns: int) -> Mapping[str, int]:
     for reason, text in DROP_REASONS.items():
         values[f"dropped: {text}"] = counted["drops_by_reason"][reason]
     return values
-
-
-def clear_watermarks(port: Port) -> None:
-    """Let the watermarks of a port begin with what is there now."""
-    for account in (*port.ingress, *port.egress):
-        account.clear_peaks()
-    port.clear_peaks()

@@ -89,7 +89,6 @@ cdef class SwitchModel:
     )
     cpdef Port port(self, int number)
     @cython.locals(port=Port)
-    cpdef long long port_ready_ns(self, int number) except? -1
     cpdef int host_port(self, int host) except? -1
     @cython.locals(port=Port, packets=Packets, klass=int)
     cpdef int send(self, int number, long long slot, long long now_ns) except? -1

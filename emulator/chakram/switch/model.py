@@ -84,12 +84,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chakram.switch.settings import (
+        HostSpec,
         PortSettings,
+        PortSpec,
         SwitchSettings,
+        SwitchSpec,
         WatchdogAction,
         WatchdogSettings,
     )
-    from chakram.switch.specs import HostSpec, PortSpec, SwitchSpec
 
 __all__ = ["Signal", "SwitchModel"]
 
@@ -294,17 +296,6 @@ class SwitchModel:
     def ports(self) -> tuple[Port, ...]:
         """Return all ports."""
         return tuple(self._ports)
-
-    def ingress_of(self, slot: int) -> int:
-        """Return the port that a packet has come in by; -1: it was made here."""
-        return self.packets.get(slot, _INGRESS)
-
-    def port_ready_ns(self, number: int) -> int:
-        """Return when a port may begin to send a packet; ``NEVER``: it has none."""
-        port = self._ports[number]
-        if not port.is_up or port.ready() == 0:
-            return _NEVER
-        return port.free_ns
 
     def host_port(self, host: int) -> int:
         """Return the number of the port of a host."""

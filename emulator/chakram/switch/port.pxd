@@ -100,8 +100,6 @@ cdef class Port:
     cpdef bint pauses(self) except -1
     cpdef int class_of(self, int dscp) except? -1
     cpdef bint is_paused(self, int klass) except -1
-    @cython.locals(klass=int)
-    cpdef clear_peaks(self)
     @cython.locals(klass=int, paused_ns="long long", peak_bytes="long long")
     cpdef list sampled(self, long long now_ns)
     cpdef be_paused(self, int klass, long long until_ns, long long now_ns)

@@ -367,14 +367,6 @@ class Port:
         """Tell whether a class rests."""
         return bool(self.paused >> klass & 1)
 
-    def clear_peaks(self) -> None:
-        """Let the peaks of queues begin with what is there now."""
-        for klass in range(_CLASSES):
-            self.by_class[klass << 4 | _PEAK_BYTES] = self.by_class[
-                klass << 4 | _QUEUE_BYTES
-            ]
-            self.by_class[klass << 4 | _TOP_BYTES] = 0
-
     def sampled(self, now_ns: int) -> list[int]:
         """Return a row for each class that was ever used, one after the other.
 

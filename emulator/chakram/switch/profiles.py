@@ -168,7 +168,6 @@ def ns3(
     *,
     buffer_bytes: int = 32 * _MIB,
     wred: Sequence[WredSettings | None] | None = None,
-    host_rate_bps: int | None = None,
     classes: tuple[int, ...] = (3,),
 ) -> SwitchSettings:
     """Return the switch of the RDMA models for ns-3.
@@ -181,11 +180,10 @@ def ns3(
         ends: Of its links.
         buffer_bytes: Memory of the switch.
         wred: By port, when packets are marked, on what they leave behind.
-        host_rate_bps: Rate of the hosts' links; None: the lowest of the switch.
         classes: That are lossless; the model's are all but the first.
     """
     rates = [end.rate_bps for end in ends if end.rate_bps]
-    slowest_bps = host_rate_bps or min(rates, default=1)
+    slowest_bps = min(rates, default=1)
     headrooms = [ns3_headroom_bytes(end) for end in ends]
     shared_bytes = buffer_bytes - sum(headrooms) - len(ends) * _NS3_RESERVED_BYTES
     if shared_bytes <= 0:
@@ -317,7 +315,6 @@ def sonic(
 
 
 ProfileName = Literal["fifo", "ns3", "sonic"]
-PROFILES: tuple[ProfileName, ...] = ("fifo", "ns3", "sonic")
 
 Thresholds = tuple[int, int, float]
 """Kmin and Kmax in bytes, and the share that is marked at Kmax."""
@@ -328,7 +325,7 @@ class Profile:
     """What all switches of a fabric are like.
 
     Attributes:
-        name: One of ``PROFILES``.
+        name: Of the switch that they are like.
         buffer_bytes: Memory of a switch; not of ``fifo``.
         mark_at: Where packets are marked; None: where switches like that do.
         balancing: How they choose among equal-cost next hops.

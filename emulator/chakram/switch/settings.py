@@ -1,6 +1,7 @@
-"""What a switch is set to: buffers, marking, pausing, scheduling, per port and class.
+"""Modelled switches and what they are set to, per port and class.
 
-Rates are in bits per second of layer-2 packets, sizes in bytes, times in nanoseconds.
+Settings are of buffers, marking, pausing and scheduling.  Rates are in bits per second
+of layer-2 packets, sizes in bytes, times in nanoseconds.
 ``chakram.switch.profiles`` makes settings as known switches have them,
 ``chakram.switch.sonic`` reads those of a SONiC switch.
 """
@@ -238,3 +239,54 @@ class SwitchSettings:
             raise ValueError(f"cells of {self.cell_bytes} bytes are not in 1..4096")
         if self.balancing not in BALANCINGS:
             raise ValueError(f"balancing {self.balancing!r} is not {BALANCINGS}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortSpec:
+    """A port.
+
+    Attributes:
+        name: For reports.
+        rate_bps: None: no limit.
+        bucket_bytes: None: a wire, which packets leave when their last bit has. Else a
+            token bucket holds the rate: they leave when their time begins, and what the
+            port did not send for lack of packets, so much of it at most, it may send
+            sooner afterwards.
+        jitter_ns: By how much, at most, what a token bucket lets pass leaves later.
+        peer: Number of the port at the other end of the link; None: that is not of this
+            fabric.
+    """
+
+    name: str
+    rate_bps: int | None
+    bucket_bytes: int | None = None
+    jitter_ns: int = 0
+    peer: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchSpec:
+    """A switch: its settings have an entry for each of its ports."""
+
+    name: str
+    settings: SwitchSettings
+    ports: tuple[PortSpec, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.settings.ports) != len(self.ports):
+            raise ValueError(
+                f"{self.name}: settings of {len(self.settings.ports)} ports for "
+                f"{len(self.ports)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """A host: a port, from which packets leave like from those of a switch."""
+
+    port: PortSpec
+    settings: SwitchSettings
+
+    def __post_init__(self) -> None:
+        if len(self.settings.ports) != 1:
+            raise ValueError(f"{self.port.name}: a host has one port")

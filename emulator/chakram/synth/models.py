@@ -56,7 +56,6 @@ class ModelShape:
         token_nodes: Nodes at most that hold the experts of a token; 0: any number.
         ranks_per_node: Ranks of a node, of a model with *token_nodes*.
         source: Where the numbers stand.
-        stated_parameters: How many the source says it has, in all.
     """
 
     layers: int
@@ -78,7 +77,6 @@ class ModelShape:
     token_nodes: int = 0
     ranks_per_node: int = 8
     source: str = ""
-    stated_parameters: float = 0
 
     def has_experts(self, layer: int) -> bool:
         """Say whether *layer*, counted from 0, has routed experts."""
@@ -163,7 +161,6 @@ _LLAMA_3 = ModelShape(
     ffn_hidden=14336,
     vocabulary=128_256,
     source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
-    stated_parameters=8.03e9,
 )
 _MIXTRAL = ModelShape(
     layers=32,
@@ -177,7 +174,6 @@ _MIXTRAL = ModelShape(
     top_k=2,
     expert_hidden=14336,
     source="Mixtral, arXiv:2401.04088, table 1",
-    stated_parameters=46.7e9,
 )
 _GPT_OSS = ModelShape(
     layers=24,
@@ -191,7 +187,6 @@ _GPT_OSS = ModelShape(
     top_k=4,
     expert_hidden=2880,
     source="gpt-oss model card, arXiv:2508.10925, section 2",
-    stated_parameters=20.9e9,
 )
 MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
     {
@@ -202,7 +197,6 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             hidden=8192,
             heads=64,
             ffn_hidden=28672,
-            stated_parameters=70.6e9,
         ),
         "llama-3-405b": replace(
             _LLAMA_3,
@@ -210,7 +204,6 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             hidden=16384,
             heads=128,
             ffn_hidden=53248,
-            stated_parameters=405.9e9,
         ),
         "gpt-3-175b": ModelShape(
             layers=96,
@@ -223,7 +216,6 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             vocabulary=50_257,
             tied=True,
             source="GPT-3, arXiv:2005.14165, table 2.1",
-            stated_parameters=175e9,
         ),
         "mixtral-8x7b": _MIXTRAL,
         "mixtral-8x22b": replace(
@@ -235,7 +227,6 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             vocabulary=32_768,
             expert_hidden=16384,
             source="config.json and model card of Mixtral-8x22B-v0.3",
-            stated_parameters=141e9,
         ),
         "deepseek-v3": ModelShape(
             layers=61,
@@ -258,12 +249,9 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             token_nodes=4,
             source="DeepSeek-V3, arXiv:2412.19437, section 4.2, without the module "
             "that predicts a second token",
-            stated_parameters=671e9,
         ),
         "gpt-oss-20b": _GPT_OSS,
-        "gpt-oss-120b": replace(
-            _GPT_OSS, layers=36, experts=128, stated_parameters=116.8e9
-        ),
+        "gpt-oss-120b": replace(_GPT_OSS, layers=36, experts=128),
     }
 )
 """Known models by name."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.gradients import GradientSums
 from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
@@ -23,6 +22,7 @@ from chakram.synth.layers import (
     node_groups,
 )
 from chakram.synth.pipeline import (
+    GradientSums,
     Turn,
     all_forward_all_backward,
     layers_of,

@@ -29,8 +29,7 @@ from chakram.errors import ScheduleError
 from chakram.trace.column_index import topological_order
 from chakram.user_algorithms.byte_flow import ByteFlow
 from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
-from chakram.user_algorithms.links import Links, refuse_unmatched
-from chakram.user_algorithms.refusal import refuse_problems
+from chakram.user_algorithms.refusal import Links, refuse_problems, refuse_unmatched
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

@@ -18,7 +18,7 @@ from chakram.chakra.et_messages import (
 from chakram.chakra.read.framing import read_records
 from chakram.collectives.algorithms.execution import MAX_ACTIONS
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.naming import (
+from chakram.user_algorithms.json_fields import (
     COLLECTIVES,
     MAX_CHANNELS,
     MAX_CHUNKS,

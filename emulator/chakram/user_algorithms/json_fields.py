@@ -1,4 +1,7 @@
-"""Fields of JSON documents that nobody vouches for, each with its path in errors."""
+"""Fields of JSON documents that nobody vouches for, each with its path in errors.
+
+The formats of MSCCL's family share names of collectives, and bounds.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,24 @@ import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
+
+MAX_RANKS = 1024
+MAX_CHUNKS = 1 << 16
+MAX_CHANNELS = 1 << 10
+
+COLLECTIVES = {
+    "allreduce": CollectiveOp.ALL_REDUCE,
+    "allgather": CollectiveOp.ALL_GATHER,
+    "reduce_scatter": CollectiveOp.REDUCE_SCATTER,
+    "reducescatter": CollectiveOp.REDUCE_SCATTER,
+    "alltoall": CollectiveOp.ALL_TO_ALL,
+    "broadcast": CollectiveOp.BROADCAST,
+    "reduce": CollectiveOp.REDUCE,
+}
+"""The collectives' names in MSCCL and MSCCL++."""
+
 
 _MOST_ITEMS = 1 << 17
 

@@ -13,7 +13,6 @@ from chakram.collectives.algorithms.buffers import (
 )
 from chakram.collectives.algorithms.execution import Action, Message
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.links import Links, refuse_unmatched
 from chakram.user_algorithms.msccl_xml import (
     READ,
     RECEIVE,
@@ -23,6 +22,7 @@ from chakram.user_algorithms.msccl_xml import (
     Step,
     ThreadBlock,
 )
+from chakram.user_algorithms.refusal import Links, refuse_unmatched
 
 
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:

@@ -24,7 +24,7 @@ from xml.parsers import expat
 
 from chakram.collectives.algorithms.execution import MAX_ACTIONS
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.naming import (
+from chakram.user_algorithms.json_fields import (
     COLLECTIVES,
     MAX_CHANNELS,
     MAX_CHUNKS,

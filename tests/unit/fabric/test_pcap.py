@@ -7,15 +7,8 @@ import struct
 import pytest
 
 from chakram.errors import PacketError, RunDirectoryError
-from chakram.fabric.pcap import (
-    FILE_HEADER_BYTES,
-    SNAP_BYTES,
-    Frame,
-    file_header,
-    ip_packet,
-    read_frames,
-    record_header,
-)
+from chakram.fabric.capture import FILE_HEADER, RECORD_HEADER, SNAP_BYTES
+from tests.pcap_files import Frame, ip_packet, read_frames
 
 FRAMES = [
     Frame(time_ns=1_700_000_000_123_456_789, data=b"first", wire_bytes=5),
@@ -25,14 +18,11 @@ FRAMES = [
 
 
 def capture(frames: list[Frame] = FRAMES) -> bytes:
-    parts = [file_header()]
+    parts = [FILE_HEADER]
     for frame in frames:
         parts += (
-            record_header(
-                time_s=frame.time_ns // 10**9,
-                nanoseconds=frame.time_ns % 10**9,
-                captured_bytes=len(frame.data),
-                wire_bytes=frame.wire_bytes,
+            RECORD_HEADER.pack(
+                *divmod(frame.time_ns, 10**9), len(frame.data), frame.wire_bytes
             ),
             frame.data,
         )
@@ -46,8 +36,7 @@ def test_what_was_written_is_read() -> None:
 
 def test_files_begin_as_wireshark_expects() -> None:
     # Nanoseconds, version 2.4, no zone, no accuracy, 256 KiB, Ethernet.
-    assert file_header().hex() == "4d3cb2a10200040000000000000000000000040001000000"
-    assert len(file_header()) == FILE_HEADER_BYTES
+    assert FILE_HEADER.hex() == "4d3cb2a10200040000000000000000000000040001000000"
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -66,7 +55,7 @@ def test_other_programs_files_are_read(order: str, magic: int, unit_ns: int) -> 
 def test_a_file_that_was_cut_short_gives_what_is_whole(missing_bytes: int) -> None:
     cut = capture()[:-missing_bytes]
     found: list[Frame] = []
-    place = FILE_HEADER_BYTES + 16 + 5 + 16
+    place = len(FILE_HEADER) + 16 + 5 + 16
 
     with pytest.raises(RunDirectoryError, match="ends within a frame") as refused:
         found.extend(read_frames(cut, where="x.pcap"))
@@ -82,11 +71,11 @@ def test_a_file_that_was_cut_short_gives_what_is_whole(missing_bytes: int) -> No
         (capture()[:23], "23 bytes are no capture file"),
         (b"\x0a\x0d\x0d\x0a" + bytes(60), "begins with 0a0d0d0a is no classic pcap"),
         (
-            file_header()[:20] + struct.pack("<I", 113),
+            FILE_HEADER[:20] + struct.pack("<I", 113),
             "link type 113 is not Ethernet",
         ),
         (
-            file_header() + struct.pack("<IIII", 0, 0, SNAP_BYTES + 1, 0),
+            FILE_HEADER + struct.pack("<IIII", 0, 0, SNAP_BYTES + 1, 0),
             "a frame of 262145 bytes is longer",
         ),
     ],

@@ -10,8 +10,7 @@ from chakram.errors import FabricError
 from chakram.fabric.kinds.links import LinksSettings
 from chakram.fabric.kinds.namespaces import NamespaceFabric
 from chakram.fabric.kinds.shape import MAX_HOSTS, TopologySettings
-from chakram.fabric.topology import Link
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import Link, check_topology
 
 SHAPES: dict[str, dict[str, Any]] = {
     "single_switch": {"hosts": 4},

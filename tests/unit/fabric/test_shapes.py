@@ -6,8 +6,7 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import Link, Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import Link, Topology, check_topology
 from tests.leaf_spines import clos
 from tests.unit.fabric.links import GBIT, names, port
 

@@ -9,7 +9,7 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.lab import lab_status
-from chakram.fabric.leftovers import end_processes, remove_leftovers
+from chakram.fabric.names import end_processes, remove_leftovers
 from chakram.fabric.process import is_alive, process_start_ticks
 from chakram.fabric.state import (
     STATE_ROOT_VARIABLE,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric import readiness
+from chakram.fabric import builder
+from chakram.fabric.builder import wait_until_ready
 from chakram.fabric.namespaces import Namespace
-from chakram.fabric.readiness import wait_until_ready
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -86,9 +86,9 @@ class Kernel:
 def waiting(monkeypatch: pytest.MonkeyPatch, **looks: list[list[Link]]) -> Kernel:
     """Return a kernel that says so, after somebody has waited for all its switches."""
     kernel = Kernel(**looks)
-    monkeypatch.setattr(readiness, "ask", kernel.ask)
+    monkeypatch.setattr(builder, "ask", kernel.ask)
     clock: Any = SimpleNamespace(monotonic_ns=lambda: kernel.now_ns, sleep=kernel.sleep)
-    monkeypatch.setattr(readiness, "time", clock)
+    monkeypatch.setattr(builder, "time", clock)
     wait_until_ready(
         Namespace(name=name, descriptor=-1, netlink=name)  # type: ignore[arg-type] # a name is enough
         for name in looks

@@ -16,8 +16,7 @@ from chakram.fabric.tiers import (
     rails,
     torus_pairs,
 )
-from chakram.fabric.topology import Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import Topology, check_topology
 
 HOST = LinkKind(rate_bps=100, delay_ns=1)
 UPLINK = LinkKind(rate_bps=200, delay_ns=2)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from chakram.fabric.topology import Link, Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import Link, Topology, check_topology
 from tests.unit.fabric.links import link
 
 

@@ -26,9 +26,8 @@ from chakram.results.comparison import compare
 from chakram.results.readers.nccl_tests import TESTS, read_nccl_json
 from chakram.results.readers.ns3 import (
     read_flow_times,
-    read_pauses,
-    read_queue_lengths,
 )
+from tests.ns3_files import read_pauses, read_queue_lengths
 
 EXPERIMENT: dict[str, Any] = {
     "version": 1,

@@ -12,7 +12,7 @@ from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import ScheduleBounds, bound_ns
 from chakram.predict.ceiling import ceiling_ns
-from chakram.predict.network_model import FabricModel
+from chakram.predict.paths import FabricModel
 from tests.leaf_spines import clos
 
 GBPS = 10**9

@@ -15,9 +15,9 @@ from chakram.replay.assembly import (
 from chakram.roce.constants import IPV4_OVERHEAD_BYTES
 from chakram.roce.events import SendCompleted
 from chakram.roce.shared_line import PART_WORDS, SharedLine
-from chakram.testing.pair import Pair
 from tests.plans import dcqcn_arguments
 from tests.port_plans import pair_plan, port_plan
+from tests.virtual_wire import Pair
 
 GIGABIT = 10**9
 

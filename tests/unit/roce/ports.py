@@ -6,7 +6,7 @@ from typing import Any
 
 from chakram.roce.burst import Burst
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 __all__ = ["GIGABIT", "MIDDLE_NS", "MTU", "ack_of", "drained", "make_port", "nak_of"]
 

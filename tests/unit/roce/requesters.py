@@ -6,7 +6,7 @@ from typing import Any
 
 from chakram.roce.burst import Burst
 from chakram.roce.queue_pair import QueuePair
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 __all__ = [
     "FIRST_PSN",

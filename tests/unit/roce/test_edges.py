@@ -8,7 +8,7 @@ from chakram.roce.constants import NEVER, Verb
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 MTU = 256
 LONGEST = 2**31

@@ -15,7 +15,7 @@ from chakram.roce.faults import (
     class_of_datagram,
 )
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
+from tests.virtual_wire import make_queue_pair, split
 
 ONLY = PACKET_CLASSES["only"]
 DROP = FaultAction.DROP

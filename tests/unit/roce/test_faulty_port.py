@@ -20,7 +20,7 @@ from chakram.roce.faults import (
 from chakram.roce.faulty_port import FaultyPort, flip_bit
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import Pair, make_queue_pair
+from tests.virtual_wire import Pair, make_queue_pair
 
 MTU = 1024
 LEFT, RIGHT = "198.18.0.1", "198.18.0.2"

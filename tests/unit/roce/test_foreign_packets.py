@@ -9,9 +9,9 @@ from chakram.plan.faults import FaultAction, PacketFault
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import make_queue_pair
 from tests.forgery import FORGERIES, Way, sealed
 from tests.unit.roce.ports import MTU, drained, make_port
+from tests.virtual_wire import make_queue_pair
 
 families = pytest.mark.parametrize(
     ("local", "peer", "stranger"),

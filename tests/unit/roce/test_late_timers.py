@@ -6,7 +6,7 @@ import pytest
 
 from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 GIGABIT = 10**9
 BOUND_NS = 15_000

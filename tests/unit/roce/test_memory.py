@@ -11,7 +11,7 @@ from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.headers import Bth, Packet, Reth
 from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
-from chakram.testing.pair import Pair, make_queue_pair
+from tests.virtual_wire import Pair, make_queue_pair
 
 ADDRESS, KEY = 0x7F00_0000_1000, 0xC0FFEE
 

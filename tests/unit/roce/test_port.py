@@ -9,8 +9,8 @@ import pytest
 from chakram.roce.burst import Burst
 from chakram.roce.port import PortEngine
 from chakram.roce.turns import SendOrder
-from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.ports import MTU, drained, make_port, nak_of
+from tests.virtual_wire import make_queue_pair
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import Pair, make_queue_pair
 from tests.unit.roce.ports import GIGABIT, MTU, ack_of, drained, make_port
+from tests.virtual_wire import Pair, make_queue_pair
 
 
 def test_answers_leave_before_data() -> None:

@@ -10,8 +10,8 @@ from chakram.results.counters import fct_bucket
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER
 from chakram.roce.pacing import Line
-from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.ports import GIGABIT, MIDDLE_NS, MTU, ack_of, drained, make_port
+from tests.virtual_wire import make_queue_pair
 
 
 def test_a_rate_spaces_bursts() -> None:

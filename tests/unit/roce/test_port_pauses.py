@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.ports import MTU
+from tests.virtual_wire import make_queue_pair
 
 RATE_BPS = 8 * 10**9
 """A byte a nanosecond."""

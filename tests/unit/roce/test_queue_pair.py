@@ -9,7 +9,7 @@ import pytest
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.headers import Aeth, Bth, ImmDt, Packet, Reth
 from chakram.roce.opcodes import Opcode
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 
 @pytest.mark.parametrize(

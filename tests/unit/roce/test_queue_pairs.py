@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.roce.queue_pairs import QueuePairs
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from chakram.roce.headers import Bth, Packet, Reth, encode_packet
 from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 LINE_BPS = 10**10
 CNP = bytes.fromhex("8100ffff4000000100000000") + bytes(20)

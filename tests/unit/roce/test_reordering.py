@@ -7,7 +7,6 @@ import pytest
 from chakram.roce.burst import Burst
 from chakram.roce.constants import BurstKind
 from chakram.roce.queue_pair import QueuePair
-from chakram.testing.pair import Pair, make_queue_pair
 from tests.unit.roce.requesters import (
     FIRST_PSN,
     MTU,
@@ -19,6 +18,7 @@ from tests.unit.roce.requesters import (
 )
 from tests.unit.roce.requesters import events as events_of
 from tests.unit.roce.test_responder import answers, events, receive
+from tests.virtual_wire import Pair, make_queue_pair
 
 WINDOW = 8
 

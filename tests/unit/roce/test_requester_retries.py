@@ -8,7 +8,6 @@ from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import NakCode
 from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
-from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.requesters import (
     MTU,
     TIMEOUT_NS,
@@ -19,6 +18,7 @@ from tests.unit.roce.requesters import (
     requester,
     sent,
 )
+from tests.virtual_wire import make_queue_pair
 
 # Going back.
 

@@ -12,7 +12,7 @@ from chakram.roce.events import MessageReceived, QueuePairFailed
 from chakram.roce.headers import Bth, Packet, Reth
 from chakram.roce.opcodes import Opcode
 from chakram.roce.queue_pair import QueuePair
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 MTU = 1024
 WRITE, SEND = int(Verb.WRITE), int(Verb.SEND)

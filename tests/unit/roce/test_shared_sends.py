@@ -10,7 +10,7 @@ from chakram.roce.burst import Burst
 from chakram.roce.congestion import CongestionControl
 from chakram.roce.constants import Verb
 from chakram.roce.queue_pair import QueuePair
-from chakram.testing.pair import make_queue_pair
+from tests.virtual_wire import make_queue_pair
 
 MTU = 1024
 FIRST_PSN = 2**24 - 2

@@ -12,7 +12,7 @@ from chakram.roce.icrc import advance, icrc, masked_headers, retreat_tables
 from chakram.roce.payload import PlainPattern, pattern_bytes, payload_pattern
 from chakram.roce.verify import INTACT, WRONG_ICRC, WRONG_PAYLOAD, PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
+from tests.virtual_wire import make_queue_pair, split
 
 MTU = 256
 SOURCE_PORT = 0xC000

@@ -14,8 +14,8 @@ from chakram.roce.contents import ContentsEncoder
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair, split
 from tests.packets import decode_packet
+from tests.virtual_wire import make_queue_pair, split
 
 
 def make_encoder(*, remote: str = "10.0.0.1", **settings: Any) -> WireEncoder:

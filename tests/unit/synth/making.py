@@ -8,8 +8,7 @@ from typing import Any
 from chakram.chakra.sets.trace_set import TraceSet
 from chakram.collectives.ops import CollectiveOp
 from chakram.synth.settings import KINDS
-from chakram.synth.synth_set import synthesized_trace_set
-from chakram.synth.synthesize import synthesize
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 

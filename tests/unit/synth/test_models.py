@@ -6,11 +6,24 @@ import pytest
 
 from chakram.synth.models import MODELS, ModelShape
 
+STATED = {
+    "llama-3-8b": 8.03e9,
+    "llama-3-70b": 70.6e9,
+    "llama-3-405b": 405.9e9,
+    "gpt-3-175b": 175e9,
+    "mixtral-8x7b": 46.7e9,
+    "mixtral-8x22b": 141e9,
+    "deepseek-v3": 671e9,
+    "gpt-oss-20b": 20.9e9,
+    "gpt-oss-120b": 116.8e9,
+}
+"""Parameters of each model, as its source states them."""
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_the_parameters_that_its_source_states(name: str) -> None:
     shape = MODELS[name]
-    assert shape.parameters == pytest.approx(shape.stated_parameters, rel=0.005)
+    assert shape.parameters == pytest.approx(STATED[name], rel=0.005)
     assert shape.source
 
 

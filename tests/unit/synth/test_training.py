@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth import gradients, inference, layers, patterns, training
+from chakram.synth import inference, layers, patterns, pipeline, training
 from chakram.synth.pipeline import (
     all_forward_all_backward,
     layers_of,
@@ -391,7 +391,7 @@ def test_what_is_waited_for_is_not_put_together_anew_for_every_node(
         handled += sum(map(len, waits))
         return both(*waits)
 
-    for module in (gradients, inference, layers, patterns, training):
+    for module in (pipeline, inference, layers, patterns, training):
         monkeypatch.setattr(module, "both", counting, raising=False)
     made = graph(kind, **parameters)
     assert handled < 3 * len(made)

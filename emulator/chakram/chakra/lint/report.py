@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.lint.misleading import warnings_of
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.lint.rules import RULES, Severity
+from chakram.chakra.lint.traffic_warnings import warnings_of
 from chakram.chakra.read.options import CORRECTIONS, ReadOptions, WarningKind
 from chakram.chakra.read.reader import settle
 from chakram.chakra.sets.finding import find_trace_set

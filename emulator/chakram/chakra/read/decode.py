@@ -18,6 +18,7 @@ from chakram.chakra.et_messages import (
     attribute_values,
     decode_metadata,
     decode_node,
+    own_name,
 )
 from chakram.chakra.read.eras import (
     FirstRecord,
@@ -46,14 +47,13 @@ from chakram.chakra.read.options import (
 from chakram.chakra.read.plain_nodes import PlainNodes
 from chakram.chakra.read.producers import (
     Producer,
+    check_unit_of_sizes,
     is_chakram,
     is_own_body,
     is_pytorch,
     producer_of,
 )
-from chakram.chakra.read.stored_units import check_unit_of_sizes
-from chakram.chakra.read.warnings import WarningLog
-from chakram.chakra.shown_names import own_name
+from chakram.chakra.remark import WarningLog
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final, NoReturn, Protocol, TypeAlias
 
 from chakram.chakra.read.decode import RankDecoder, RankTrace
-from chakram.chakra.read.forms import SNIFF_BYTES, TEXT_LOOK, Form, recognise
+from chakram.chakra.read.eras import SNIFF_BYTES, TEXT_LOOK, Form, recognise
 from chakram.chakra.read.framing import read_records
 from chakram.chakra.read.json_records import (
     feeder_records,

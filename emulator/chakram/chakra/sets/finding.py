@@ -21,8 +21,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TypeAlias
 
-from chakram.chakra.read.eras import FirstRecord, classify_first_record
-from chakram.chakra.read.forms import Form
+from chakram.chakra.read.eras import FirstRecord, Form, classify_first_record
 from chakram.chakra.read.reader import JSON_RECORDS, form_of, records_of, refuse_form
 from chakram.chakra.sets.stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.errors import TraceError, UnsupportedTrace

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from chakram.chakra.read.forms import Form
+from chakram.chakra.read.eras import Form
 from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.reader import (
     OpenTrace,

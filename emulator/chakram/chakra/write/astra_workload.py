@@ -23,9 +23,9 @@ from chakram.chakra.et_messages import (
     NodeType,
     encode_metadata,
     encode_node,
+    shown_name,
 )
 from chakram.chakra.read.framing import frame
-from chakram.chakra.shown_names import shown_name
 from chakram.chakra.write.astra_collective import ASTRA_KEYS, TAG_LIMIT
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import CollectiveOp

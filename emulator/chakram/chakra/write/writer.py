@@ -14,11 +14,11 @@ from chakram.chakra.et_messages import (
     NodeType,
     encode_metadata,
     encode_node,
+    shown_name,
 )
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
 from chakram.chakra.read.nodes import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
-from chakram.chakra.shown_names import shown_name
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.trace.node import CPU_STREAM, NodeKind, TraceNode

@@ -74,7 +74,6 @@ _OTHERS = (
     "family",
     "listed",
     "parameters",
-    "rank_order",
 )
 """Modules of this folder that have no algorithm of their own."""
 

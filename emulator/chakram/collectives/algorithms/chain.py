@@ -23,7 +23,7 @@ from chakram.collectives.algorithms.family import (
     over_rings,
     whole,
 )
-from chakram.collectives.algorithms.rank_order import OverRings, Ring
+from chakram.collectives.algorithms.parameters import OverRings, Ring
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 

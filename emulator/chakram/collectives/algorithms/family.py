@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.algorithms.parameters import (
+    ASCENDING,
     OrdersParameter,
     Parameter,
     WholeParameter,
 )
-from chakram.collectives.algorithms.rank_order import ASCENDING
 from chakram.collectives.ops import CollectiveOp
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from chakram.collectives.algorithms.family import (
     over_rings,
     whole,
 )
-from chakram.collectives.algorithms.rank_order import (
+from chakram.collectives.algorithms.parameters import (
     ASCENDING,
     DESCENDING,
     OverRings,

@@ -24,9 +24,12 @@ from chakram.fabric.kinds.kind import (
     rate_text,
     used_in,
 )
-from chakram.fabric.kinds.links import LinksSettings
+from chakram.fabric.kinds.links import (
+    LinksSettings,
+    SwitchesSettings,
+    with_given_queues,
+)
 from chakram.fabric.kinds.shape import MAX_HOSTS, TopologySettings
-from chakram.fabric.kinds.switches import SwitchesSettings, with_given_queues
 from chakram.plan.plan import PortPlan
 from chakram.settings.addresses import (
     AgentAddress,

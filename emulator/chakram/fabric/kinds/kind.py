@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chakram.fabric.counters import LabCounters
     from chakram.fabric.description import LabState
     from chakram.fabric.kinds.external import TlsSettings
-    from chakram.fabric.kinds.switches import SwitchesSettings
+    from chakram.fabric.kinds.links import SwitchesSettings
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
     from chakram.switch.faults import FaultKind, LinkFault

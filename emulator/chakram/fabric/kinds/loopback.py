@@ -20,7 +20,6 @@ from pydantic import Field
 from chakram.addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.errors import ConfigError, FabricError, PortInUse
 from chakram.fabric.addressing import loopback_addresses
-from chakram.fabric.families import require_ipv6
 from chakram.fabric.kinds.kind import (
     ROCE_UDP_PORT,
     Addressing,
@@ -29,6 +28,7 @@ from chakram.fabric.kinds.kind import (
     WorldRequest,
 )
 from chakram.fabric.kinds.shape import MAX_HOSTS
+from chakram.fabric.netns import require_ipv6
 from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import PortPlan
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE

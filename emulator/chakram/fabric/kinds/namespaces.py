@@ -29,9 +29,8 @@ from chakram.fabric.kinds.kind import (
     rate_text,
     used_in,
 )
-from chakram.fabric.kinds.links import LinksSettings
+from chakram.fabric.kinds.links import LinksSettings, SwitchesSettings
 from chakram.fabric.kinds.shape import TopologySettings
-from chakram.fabric.kinds.switches import SwitchesSettings
 from chakram.plan.plan import HEARS_PAUSES, PortPlan
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Name, Whole

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from chakram.errors import ConfigError
 from chakram.fabric.kinds.links import DEFAULT_QUEUE_BYTES, LinksSettings
-from chakram.fabric.shapes import host_names, single_switch, switch_names
+from chakram.fabric.shapes import Joints, host_names, single_switch, switch_names
 from chakram.fabric.tiers import (
     fat_tree,
     forwarding_nodes,
@@ -22,8 +21,11 @@ from chakram.fabric.tiers import (
     rails,
     torus_pairs,
 )
-from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
-from chakram.fabric.topology_check import check_topology
+from chakram.fabric.topology import (
+    Link,
+    Topology,
+    check_topology,
+)
 from chakram.settings.mistakes import Mistake
 from chakram.settings.quantities import Model, Name, Rate, Time, Whole
 
@@ -134,9 +136,8 @@ class GraphShape(Shape):
         renamed = dict(zip(self.hosts, own, strict=True))
         switches = switch_names(list(self.switches), own)
         renamed_switches = dict(zip(self.switches, switches, strict=True))
-        used: Counter[str] = Counter()
+        joints = Joints(own)
         made: list[Link] = []
-        taken: Counter[str] = Counter()
         for each in self.links:
             is_host = not renamed.keys().isdisjoint(each.ends)
             usual = (links.host if is_host else links.uplink).kind
@@ -147,21 +148,12 @@ class GraphShape(Shape):
             )
             if kind.queue_bytes is None and kind.rate_bps is not None:
                 kind = replace(kind, queue_bytes=DEFAULT_QUEUE_BYTES)
+            ends = [
+                renamed.get(name) or renamed_switches.get(name, name)
+                for name in each.ends
+            ]
             # The host first, as counters of links have it.
-            a, b = sorted(each.ends, key=lambda name: name not in renamed)
-            for _ in range(each.count):
-                ends = []
-                for name in (a, b):
-                    port = f"p{used[name]}" if name not in renamed else HOST_INTERFACE
-                    used[name] += 1
-                    node = renamed.get(name) or renamed_switches.get(name, name)
-                    ends.append(PortRef(node=node, port=port))
-                name = f"{ends[0].node}-{ends[1].node}"
-                copy = taken[name]
-                taken[name] += 1
-                made.append(
-                    kind.link(ends[0], ends[1], f"{name}-{copy}" if copy else name)
-                )
+            made += (kind.link(*joints.join(*ends)) for _ in range(each.count))
         return Topology(hosts=own, switches=switches, links=tuple(made))
 
 

@@ -11,7 +11,6 @@ cdef double _NOTHING_BYTES, _LEAST_PART, _BITS_PER_BYTE_NS
 
 
 cdef class FlowLevel(MessageLevel):
-    cdef readonly long long fillings
     cdef double _batch
     cdef long long _due_ns
     cdef long long _settled_ns

@@ -76,9 +76,6 @@ class FlowLevel(MessageLevel):
         seed: By which routers choose among next links of equal cost, for each pair of
             hosts; None: always the first.
         record: Whether rows of flows are written.
-
-    Attributes:
-        fillings: How often rates were found.
     """
 
     def __init__(
@@ -91,7 +88,6 @@ class FlowLevel(MessageLevel):
         record: bool = False,
     ) -> None:
         MessageLevel.__init__(self, network, times, seed=seed, record=record)
-        self.fillings = 0
         self._batch = batch
         self._due_ns = _NEVER
         self._settled_ns = -_NEVER
@@ -239,7 +235,6 @@ class FlowLevel(MessageLevel):
 
     def _fill_rates(self) -> None:
         """Find the max-min fair rates of all messages under way."""
-        self.fillings += 1
         links = len(self._capacity)
         self._work += links + self._count
         for link in range(links):

@@ -285,7 +285,6 @@ class ModelTrace(SynthTrace):
             dense_layers=base.dense_layers if count else 0,
             latent=None if resized else base.latent,
             source="",
-            stated_parameters=0,
         )
 
     @property

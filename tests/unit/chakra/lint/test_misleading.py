@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chakram.chakra.lint.misleading import KINDS_TOLD, misleading
 from chakram.chakra.lint.rules import RULES
+from chakram.chakra.lint.traffic_warnings import KINDS_TOLD, misleading
 from chakram.chakra.lint.warnings import LintWarningKind
 from chakram.chakra.remark import Remark
 

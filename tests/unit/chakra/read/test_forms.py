@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.read.forms import Form, recognise
+from chakram.chakra.read.eras import Form, recognise
 from tests.trace_bytes import metadata
 
 

@@ -1,4 +1,4 @@
-"""Logs and tables of ASTRA-sim."""
+"""Logs of ASTRA-sim."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.errors import ResultsError
-from chakram.results.readers.astra_sim import (
+from chakram.results.readers.beside import (
     NodeTime,
     RankFinish,
-    read_finish_times,
     read_log,
 )
 
@@ -69,46 +68,13 @@ def test_what_is_no_log_is_refused(data: bytes, said: str) -> None:
     assert said.split(" (", maxsplit=1)[0] in str(caught.value)
 
 
-TABLE = (
-    b"backend,topology,npus,bandwidth_GBps,latency_ns,collective,algorithm,chunks,"
-    b"size_bytes,finish_ns\n"
-)
-
-
-def test_a_table_has_a_row_for_each_line() -> None:
-    rows = read_finish_times(TABLE + b"aware,Ring,4,50.0,500.0,x,ring,1,2,3\n", "t")
-    assert [(each.nranks, each.latency_ns, each.finish_ns) for each in rows] == [
-        (4, 500.0, 3)
-    ]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"a,b\n",
-        TABLE + b"1\n",
-        TABLE + b"a,b,c,1,1,x,y,1,1,1\n",
-        TABLE + b"a,b,1,nan,1,x,y,1,1,1\n",
-        TABLE + b'a,b,1,1,1,x,"y,1,1,1\n',
-        b"\xff",
-    ],
-)
-def test_what_is_no_table_is_refused(data: bytes) -> None:
-    with pytest.raises(ResultsError):
-        read_finish_times(data, "t.csv")
-
-
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_any_bytes_are_read_or_refused(noise: bytes, place: int) -> None:
     log = EVENT % (b"issue", 20, b"x") + EVENT % (b"callback", 61, b"x")
-    for good, read in (
-        (FINISH % (1, 2) + log, read_log),
-        (TABLE + b"aware,Ring,4,50.0,500.0,x,ring,1,2,3\n", read_finish_times),
-    ):
-        for data in (noise, good[:place] + noise + good[place:]):
-            with suppress(ResultsError):
-                read(data, "f")
+    good = FINISH % (1, 2) + log
+    for data in (noise, good[:place] + noise + good[place:]):
+        with suppress(ResultsError):
+            read_log(data, "f")
 
 
 def test_a_real_log_has_every_node_and_rank(chakram_data: Path) -> None:
@@ -123,10 +89,3 @@ def test_a_real_log_has_every_node_and_rank(chakram_data: Path) -> None:
         for rank in log.finishes:
             ends_ns = [each.end_ns for each in log.nodes if each.rank == rank.rank]
             assert max(end for end in ends_ns if end is not None) == rank.end_ns
-
-
-def test_the_real_table_is_read_whole(chakram_data: Path) -> None:
-    path = chakram_data / "reference" / "astra-sim.csv"
-    rows = read_finish_times(path.read_bytes(), "astra-sim.csv")
-    assert len(rows) == 1877
-    assert {each.nranks for each in rows} >= {4, 8, 16}

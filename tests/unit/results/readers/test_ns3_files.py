@@ -18,9 +18,8 @@ from chakram.results.readers.ns3 import (
     pauses_text,
     queue_lengths_text,
     read_flow_times,
-    read_pauses,
-    read_queue_lengths,
 )
+from tests.ns3_files import read_pauses, read_queue_lengths
 
 LINE = b"0b000201 0b010501 10003 100 65536 18250 2710 2384\n"
 

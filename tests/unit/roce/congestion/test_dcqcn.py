@@ -10,7 +10,7 @@ from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.roce.constants import NEVER
 from chakram.roce.notification import CnpLimiter
-from chakram.testing.pair import Pair, make_queue_pair
+from tests.virtual_wire import Pair, make_queue_pair
 
 LINE = 10_000_000_000
 US = 1_000

@@ -25,14 +25,14 @@ from chakram.chakra.read.pytorch.host import (
     HostNode,
     host_node,
     quick_rf_id,
+    waits_shown,
 )
 from chakram.chakra.read.pytorch.operations import (
     Communication,
     from_c10d,
     from_record,
 )
-from chakram.chakra.read.pytorch.waits import waits_shown
-from chakram.chakra.read.warnings import WarningLog
+from chakram.chakra.remark import WarningLog
 from chakram.errors import ForeignProfile, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import pytest
 
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
-from chakram.testing.clock import VirtualClock
-from chakram.testing.pair import Livelock, Pair, make_queue_pair
+from tests.virtual_wire import Livelock, Pair, VirtualClock, make_queue_pair
 
 
 def test_a_clock_never_runs_back() -> None:

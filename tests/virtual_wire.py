@@ -19,13 +19,25 @@ from chakram.roce.constants import IPV4_OVERHEAD_BYTES, NEVER, UDP_PORT, Verb
 from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
-from chakram.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.wire import WireEncoder
+
+
+class VirtualClock:
+    """Time in ns that only `advance_to` moves, and never back."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        """Start at *now_ns*."""
+        self.now_ns = now_ns
+
+    def advance_to(self, time_ns: int) -> None:
+        """Jump to *time_ns*; a time in the past changes nothing."""
+        if time_ns > self.now_ns:
+            self.now_ns = time_ns
 
 
 class Livelock(AssertionError):

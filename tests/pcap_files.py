@@ -1,8 +1,4 @@
-"""Capture files: the classic pcap format with nanoseconds, as Wireshark reads it. Pure.
-
-A file is a header and records; a record is a header and a frame as it crossed an
-interface.  Files are written in one form (little-endian, nanoseconds, Ethernet) and
-read in all four of the classic ones.
+"""Reads capture files in all four classic pcap formats, and packets of frames.
 
 Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
 """
@@ -14,21 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chakram.errors import PacketError, RunDirectoryError
-
-FILE_HEADER_BYTES = 24
-RECORD_HEADER_BYTES = 16
-
-SNAP_BYTES = 1 << 18
-"""No frame is longer; readers refuse records that claim to be."""
+from chakram.fabric.capture import FILE_HEADER, RECORD_HEADER, SNAP_BYTES
 
 _NANOSECONDS = 0xA1B23C4D
 _MICROSECONDS = 0xA1B2C3D4
-_VERSION = (2, 4)
 _ETHERNET = 1
 _LINK_TYPE_MASK = 0xFFFF  # the upper half says how long the frame check sequence is
-
 _FILE_HEADER = "IHHiIII"
-_RECORD_HEADER = struct.Struct("<IIII")
 
 _ETHERNET_BYTES = 14
 _ETHERTYPE_IPV4 = 0x0800
@@ -51,26 +39,6 @@ class Frame:
     wire_bytes: int
 
 
-def file_header() -> bytes:
-    """Return what a capture file of Ethernet frames begins with."""
-    fields = (_NANOSECONDS, *_VERSION, 0, 0, SNAP_BYTES, _ETHERNET)
-    return struct.pack("<" + _FILE_HEADER, *fields)
-
-
-def record_header(
-    *, time_s: int, nanoseconds: int, captured_bytes: int, wire_bytes: int
-) -> bytes:
-    """Return what stands before a frame.
-
-    Args:
-        time_s: Whole seconds since 1970 (UTC).
-        nanoseconds: And so many more.
-        captured_bytes: Bytes that follow.
-        wire_bytes: Bytes that the frame had.
-    """
-    return _RECORD_HEADER.pack(time_s, nanoseconds, captured_bytes, wire_bytes)
-
-
 def read_frames(capture: bytes, *, where: str) -> Iterator[Frame]:
     """Yield the frames of a capture file.
 
@@ -86,9 +54,9 @@ def read_frames(capture: bytes, *, where: str) -> Iterator[Frame]:
     """
     order, unit_ns = _form(capture, where)
     header = struct.Struct(order + "IIII")
-    offset = FILE_HEADER_BYTES
+    offset = len(FILE_HEADER)
     while offset < len(capture):
-        start = offset + RECORD_HEADER_BYTES
+        start = offset + RECORD_HEADER.size
         if start > len(capture):
             raise _cut_short(where, offset)
         time_s, parts, captured_bytes, wire_bytes = header.unpack_from(capture, offset)
@@ -131,7 +99,7 @@ def ip_packet(frame: bytes) -> bytes:
 
 def _form(capture: bytes, where: str) -> tuple[str, int]:
     """Return the byte order, and what one unit of a fraction of a second is in ns."""
-    if len(capture) < FILE_HEADER_BYTES:
+    if len(capture) < len(FILE_HEADER):
         raise RunDirectoryError(where, f"{len(capture)} bytes are no capture file")
     for order in "<", ">":
         magic, *_, link_type = struct.unpack_from(order + _FILE_HEADER, capture)

@@ -1,7 +1,4 @@
-"""Hypothesis strategies shared by the property tests.
-
-They need `hypothesis`, which is not a dependency of the library.
-"""
+"""Hypothesis strategies shared by the property tests."""
 
 from __future__ import annotations
 
