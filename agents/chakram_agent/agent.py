@@ -14,15 +14,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chakram.collectives.algorithms import ALGORITHMS
+from chakram.control.clock import StallMeter
 from chakram.control.events import (
     AgentEvent,
     Failed,
     Finished,
     LogLine,
     PhaseChanged,
+    Progress,
+    RecordBatch,
 )
-from chakram.control.stalls import StallMeter
-from chakram.errors import AgentError, ChakramError, UnexpectedEvent
+from chakram.errors import AgentError, ChakramError, PlugInError, UnexpectedEvent
+from chakram.roce.congestion import CONTROLS
+from chakram_agent.counters import Metering
 from chakram_agent.events import (
     Abort,
     Arm,
@@ -43,9 +48,6 @@ from chakram_agent.events import (
     Tick,
 )
 from chakram_agent.lease import LEASE_SENTENCE
-from chakram_agent.metering import Metering
-from chakram_agent.plug_ins import check_plug_ins
-from chakram_agent.session import Session
 from chakram_agent.shards import Shards
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
@@ -53,6 +55,81 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
+
+
+MAX_QUEUED_ROWS = 4_000_000
+"""Records that a controller may leave lying, about 700 MB."""
+
+
+class Session:
+    """The events for one controller, in order.
+
+    Records are never dropped; of progress reports that nobody took only the last one
+    stays.
+
+    Attributes:
+        name: The session's.
+        ended: Why the agent has ended it; None while it lasts.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ended: str | None = None
+        self._events: list[AgentEvent] = []
+        self._rows = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, event: AgentEvent) -> bool:
+        """Queue an event; False if the controller has left too much lying."""
+        if (
+            isinstance(event, Progress)
+            and self._events
+            and isinstance(self._events[-1], Progress)
+        ):
+            self._events[-1] = event
+        else:
+            self._events.append(event)
+        if isinstance(event, RecordBatch):
+            self._rows += len(event.rows)
+        self._arrived.set()
+        return self._rows <= MAX_QUEUED_ROWS
+
+    def end(self, reason: str) -> None:
+        """Let the stream end once everything is sent."""
+        self.ended = reason
+        self._arrived.set()
+
+    async def take(self) -> list[AgentEvent]:
+        """Wait for events; an empty list means that the session has ended."""
+        while not self._events and self.ended is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        events, self._events, self._rows = self._events, [], 0
+        return events
+
+
+# Code never travels: a plan names packages with their versions, and an agent compares
+# with what is installed where it runs.
+
+_REGISTRIES = {each.noun: each for each in (ALGORITHMS, CONTROLS)}
+
+
+def check_plug_ins(plan: AgentPlan) -> None:
+    """Refuse a plan that names what is not here, or not in the same version.
+
+    Raises:
+        PlugInError: With what to install.
+    """
+    where = f"plan {plan.run_id}: agent {plan.agent}"
+    for each in plan.plug_ins:
+        registry = _REGISTRIES.get(each.noun)
+        if registry is None:
+            raise PlugInError(
+                where,
+                f"plug-ins are {' or '.join(_REGISTRIES)}, and {each.name[:60]!r} is "
+                f"said to be one of {each.noun[:60]!r}",
+            )
+        registry.check_package(each.name, each.package, where=where)
 
 
 log = logging.getLogger(__name__)

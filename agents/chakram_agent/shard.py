@@ -34,9 +34,8 @@ from chakram_agent.lease import LEASE_SENTENCE, Lease
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.policy import Policy
 from chakram_agent.probing import open_prober, probe
-from chakram_agent.sampling import Sampler
 from chakram_agent.shard_ports import build_plane
-from chakram_agent.tally import TURNS_PER_PORT, Tally
+from chakram_agent.tally import TURNS_PER_PORT, Sampler, Tally
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan

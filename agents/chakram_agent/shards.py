@@ -30,7 +30,7 @@ from chakram_agent.shard_process import ShardProcess
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
-    from chakram_agent.metering import Metering
+    from chakram_agent.counters import Metering
     from chakram_agent.policy import Policy
 
 

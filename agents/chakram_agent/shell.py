@@ -51,9 +51,9 @@ from chakram_agent.gate import Gate, listen_on
 from chakram_agent.state import TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
+    from chakram_agent.agent import Session
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
-    from chakram_agent.session import Session
 
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

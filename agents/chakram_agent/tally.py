@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
-from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram.replay import samples
+from chakram.replay.samples import port_values, queue_pair_owners, queue_pair_row
 from chakram.results.counters import distribution_slot, fault_slot, slot
 from chakram.results.statistics import (
     HistogramCounts,
@@ -22,14 +23,89 @@ from chakram.results.statistics import (
     counters_of,
     sampled_of,
 )
-from chakram_agent.sampling import port_row
-from chakram_agent.utilisation import Utilisation
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram.roce.queue_pair import QueuePair
     from chakram_agent.counters import SharedCounters
     from chakram_agent.dataplane.loop import DataPlane, Line
+
+
+LOOKED_AT_PER_BIN = 512
+ROWS_PER_BIN = 64
+TURNS_PER_BIN = 8
+"""A snapshot takes a few microseconds, and while it is taken no packet moves."""
+
+
+class Sampler(samples.Sampler):
+    """Samples the lines of one data plane.
+
+    Args:
+        plane: The data plane.
+        plan: What it executes: the part of one shard.
+        bin_ns: Time between two samples; 0: none are taken before the end.
+    """
+
+    def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
+        (shard,) = plan.shard_numbers()
+        lines = plane.lines
+        super().__init__(
+            [line.endpoint for line in lines],
+            [plan],
+            port_row=lambda at, *sampled: port_row(lines[at], shard, *sampled),
+            bin_ns=bin_ns,
+            most_looked_at=LOOKED_AT_PER_BIN,
+            most_rows=ROWS_PER_BIN,
+            turns_per_bin=TURNS_PER_BIN,
+        )
+
+
+def port_row(
+    line: Line, shard: int, counted: tuple[int, ...], disturbances: int
+) -> tuple[int, ...]:
+    """Return the values of ``PORT_FIELDS`` behind time and number."""
+    port = line.port
+    return port_values(
+        counted,
+        disturbances,
+        shard=shard,
+        rx_bytes=line.received_bytes,
+        socket_drops=port.socket_drops,
+        send_retries=port.send_retries,
+    )
+
+
+# A process that is at its limit need not let anything wait that is due: its
+# acknowledgements come late, and windows hold the others back.  So how long due packets
+# waited does not show it, and neither does its share of a run, with all the time in
+# which ranks compute.
+class Utilisation:
+    """How busy a data plane is while its ranks are measured and communicate.
+
+    Args:
+        plane: The data plane.
+
+    Attributes:
+        measured_ns: Time in which a rank communicated in a measured iteration.
+        measured_busy_ns: What of that the plane was busy for.
+    """
+
+    def __init__(self, plane: DataPlane) -> None:
+        self.measured_ns = 0
+        self.measured_busy_ns = 0
+        self._plane = plane
+        self._looked_ns: int | None = None
+        self._busy_ns = 0
+
+    def look(self, now_ns: int) -> None:
+        """Count the time since the last look, by what ranks do now."""
+        before_ns, self._looked_ns = self._looked_ns, now_ns
+        busy_before_ns, self._busy_ns = self._busy_ns, self._plane.busy_ns
+        if before_ns is None:
+            return
+        if any(line.endpoint.is_measuring() for line in self._plane.lines):
+            self.measured_ns += now_ns - before_ns
+            self.measured_busy_ns += self._busy_ns - busy_before_ns
 
 
 QUEUE_PAIRS_PER_TURN = 2

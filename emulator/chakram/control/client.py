@@ -14,7 +14,14 @@ import grpc
 from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_channel
 
 from chakram.control.call_errors import explain, may_pass
-from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
+from chakram.control.clock import (
+    AgentRecord,
+    ClockOffset,
+    PingTimes,
+    StallMeter,
+    estimate_offset,
+    explain_loss,
+)
 from chakram.control.codec import encode_plan
 from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event
@@ -35,7 +42,6 @@ from chakram.control.service import (
     host_clock,
     is_local,
 )
-from chakram.control.stalls import AgentRecord, StallMeter, explain_loss
 from chakram.errors import AgentError, ChakramError, ControllerStalled, PlanError
 from chakram.units import about_size, format_size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.control.stalls import AgentRecord, StallMeter, explain_loss
+from chakram.control.clock import AgentRecord, StallMeter, explain_loss
 
 S = 10**9
 SILENCE = "no heartbeat of the controller for 1.5 s"
