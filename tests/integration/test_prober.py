@@ -12,7 +12,7 @@ import pytest
 from chakram.errors import ConfigError, FabricError, PeerError, PlanError, PortInUse
 from chakram.plan.probes import ProbePacket
 from chakram.preflight.probing import plan_probes, read_probes
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from chakram.results.records import RecordRows
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane.probe_packets import (

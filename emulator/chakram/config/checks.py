@@ -15,15 +15,13 @@ from chakram.config.collectives import check_collectives
 from chakram.config.dilation import check_dilated_times, check_dilation
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.link_faults import check_link_faults
-from chakram.config.packet_fault_checks import (
-    check_fault_queue_pairs,
-    check_packet_faults,
-)
 from chakram.config.preflight import check_preflight
 from chakram.config.simulation import check_simulation
 from chakram.config.transport import Faults, Transport
 from chakram.config.transport_checks import (
     check_class_of,
+    check_fault_queue_pairs,
+    check_packet_faults,
     check_transport,
     check_transport_itself,
 )

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from chakram.config.experiment import load_experiment
 from chakram.errors import ConfigError
-from chakram.settings.document import read_document
+from chakram.settings.document import read_document, read_model
 from chakram.settings.quantities import Model, Name, Whole
-from chakram.settings.reading import read_model
 
 _MOST_CELLS = 10_000
 WORLD = "world"

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.config.congestion import congestion_arguments
-from chakram.config.knobs import written
-from chakram.config.packet_fault_checks import check_packet_faults
-from chakram.config.transport import Transport, largest_path_mtu
+from chakram.config.transport import Transport, largest_path_mtu, written
+from chakram.config.transport_checks import check_packet_faults
 from chakram.controller.plug_ins import with_plug_ins
 from chakram.errors import PlanError
 from chakram.fabric.kinds.kind import SIMULATED_PORT

@@ -46,8 +46,8 @@ from chakram.preflight.probing import (
     probe_packets,
     read_probes,
 )
+from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
-from chakram.preflight.settings import PreflightSettings
 from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 

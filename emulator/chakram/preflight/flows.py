@@ -25,7 +25,7 @@ from chakram.program.operations import (
 from chakram.results.records import FlowRow, rows_of
 
 if TYPE_CHECKING:
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 JOB = "preflight"

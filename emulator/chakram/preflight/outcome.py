@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chakram.plan.probes import ProbePacket
     from chakram.plan.transport import TransportPlan
     from chakram.preflight.flows import Figures
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 Pair = tuple[int, int]

@@ -29,7 +29,7 @@ from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.preflight.rounds import chosen_rounds
 
 if TYPE_CHECKING:
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 SMALL_BYTES = 128

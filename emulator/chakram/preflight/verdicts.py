@@ -16,7 +16,7 @@ from chakram.units import format_rate
 
 if TYPE_CHECKING:
     from chakram.plan.probes import ProbePacket
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 GENERATOR_SHARE = 0.05

@@ -31,8 +31,14 @@ from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.splits import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven import passed_bytes
 from chakram.errors import MatchingError
-from chakram.program.column_writer import ColumnWriter
-from chakram.program.columns import COMPUTE, NO_SPLITS, RECEIVE, SEND, OperationColumns
+from chakram.program.columns import (
+    COMPUTE,
+    NO_SPLITS,
+    RECEIVE,
+    SEND,
+    ColumnWriter,
+    OperationColumns,
+)
 from chakram.program.lowering_options import LoweringOptions
 from chakram.program.lowering_rows import (
     ComputeTimes,

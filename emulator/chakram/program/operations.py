@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.collectives.splits import Matrix, Splits
-from chakram.program.column_writer import ColumnWriter
 from chakram.program.columns import (
     COLLECTIVE,
     COMPUTE,
     NO_SPLITS,
     RECEIVE,
     SEND,
+    ColumnWriter,
     OperationColumns,
 )
 from chakram.trace.short_columns import NO_VALUE

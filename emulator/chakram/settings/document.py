@@ -10,13 +10,18 @@ import re
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
+from pydantic import ValidationError
 
 from chakram.bounded import read_bounded
 from chakram.errors import ConfigError
-from chakram.settings.mistakes import Mistake
+from chakram.settings.mistakes import Mistake, from_validation, report
+
+if TYPE_CHECKING:
+    from chakram.settings.quantities import Model
+
 
 SIZE_LIMIT_BYTES = 1 << 20
 NODE_LIMIT = 100_000
@@ -289,3 +294,25 @@ class _NodeReader:
             self.lines[where] = line
             mapping[key] = self.read(value_node, where)
         return mapping
+
+
+M = TypeVar("M", bound="Model")
+
+
+def read_model(path: Path, model: type[M]) -> M:
+    """Return what stands in the file at *path*.
+
+    Raises:
+        ConfigError: With every mistake of the file: its line, what was found and what
+            to do.
+    """
+    document = read_document(path)
+    mistakes = list(document.mistakes)
+    found: M | None = None
+    try:
+        found = model.model_validate(document.data)
+    except ValidationError as error:
+        mistakes += from_validation(error, model=model, data=document.data)
+    if mistakes or found is None:
+        raise report(str(path), mistakes, document.line)
+    return found

@@ -7,7 +7,7 @@ import pytest
 
 from chakram.control.events import Finished, PhaseChanged, Progress, RecordBatch
 from chakram.results.records import ITERATION_FIELDS, RecordRows
-from chakram_agent import session as session_module
+from chakram_agent import agent as session_module
 from chakram_agent.agent import Session
 
 

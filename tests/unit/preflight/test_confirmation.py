@@ -30,7 +30,7 @@ from chakram.preflight.probing import (
     probe_packets,
     read_probes,
 )
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 

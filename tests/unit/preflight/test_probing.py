@@ -8,7 +8,7 @@ import pytest
 from chakram.errors import PeerError
 from chakram.plan.probes import PROBE_ARRIVED, PROBE_SENT, PROBE_TOO_BIG
 from chakram.preflight.probing import plan_probes, probe_packets, read_probes
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 SETTINGS = PreflightSettings(path_mtu=1024)

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import partial
 
-from chakram.plan.notification_scopes import SCOPES
+from chakram.plan.transport import SCOPES
 
 SHARE_UNIT = 1 << 20
 """Shares (g, alpha, cuts) are given as integers in parts of this."""
