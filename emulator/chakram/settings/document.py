@@ -260,9 +260,9 @@ class _NodeReader:
             return str(node.value)
         self.mistakes.append(
             Mistake(
-                location=location,
-                found=f"the YAML tag {node.tag!r} means nothing here",
-                hint="write plain text, numbers, lists and mappings",
+                location,
+                f"the YAML tag {node.tag!r} means nothing here",
+                "write plain text, numbers, lists and mappings",
             )
         )
         return None
@@ -284,9 +284,9 @@ class _NodeReader:
             if key in mapping:
                 self.mistakes.append(
                     Mistake(
-                        location=where,
-                        found=f"stands twice, first on line {self.lines[where]}",
-                        hint="remove one of the two",
+                        where,
+                        f"stands twice, first on line {self.lines[where]}",
+                        "remove one of the two",
                         line=line,
                     )
                 )
