@@ -27,26 +27,8 @@ from chakram.control.events import (
 )
 from chakram.errors import AgentError, ChakramError, PlugInError, UnexpectedEvent
 from chakram.roce.congestion import CONTROLS
+from chakram_agent import events
 from chakram_agent.counters import Metering
-from chakram_agent.events import (
-    Abort,
-    Arm,
-    ArmShards,
-    Attach,
-    Detach,
-    EndSession,
-    Event,
-    Heartbeat,
-    Instruction,
-    Prepare,
-    Release,
-    ReportFailed,
-    ReportFinished,
-    Reset,
-    StartShards,
-    StopShards,
-    Tick,
-)
 from chakram_agent.lease import LEASE_SENTENCE
 from chakram_agent.shards import Shards
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
@@ -196,7 +178,9 @@ class Agent:
             # The last controller may have been lost a moment ago.
             await self._wait_until(lambda: self.state.phase is Phase.IDLE)
         self._dispatch(
-            Attach(session=session, controller=controller, now_ns=time.monotonic_ns())
+            events.Attach(
+                session=session, controller=controller, now_ns=time.monotonic_ns()
+            )
         )
         self._session = Session(session)
         self._tell(PhaseChanged(time_ns=time.monotonic_ns(), phase=self.phase_name))
@@ -209,11 +193,11 @@ class Agent:
         Raises:
             AgentError: If the session has ended.
         """
-        self._dispatch(Heartbeat(session=session, now_ns=time.monotonic_ns()))
+        self._dispatch(events.Heartbeat(session=session, now_ns=time.monotonic_ns()))
 
     def detach(self, session: str) -> None:
         """Note that the controller's stream has ended."""
-        self._dispatch(Detach(session=session))
+        self._dispatch(events.Detach(session=session))
 
     async def prepare(self, session: str, plan: AgentPlan) -> None:
         """Start shards for *plan*; they have opened all ports when this returns.
@@ -224,7 +208,7 @@ class Agent:
         check_plug_ins(plan)
         limited, notes = self.policy.limit(plan)
         shards = len(limited.shard_numbers())
-        event = Prepare(
+        event = events.Prepare(
             session=session,
             run_id=plan.run_id,
             shards=shards,
@@ -258,12 +242,12 @@ class Agent:
             UnexpectedEvent: If there is no prepared plan.
         """
         self._dispatch(
-            Arm(session=session, start_ns=start_ns, now_ns=time.monotonic_ns())
+            events.Arm(session=session, start_ns=start_ns, now_ns=time.monotonic_ns())
         )
 
     async def abort(self, reason: str) -> None:
         """End the traffic; it is over when this returns."""
-        self._dispatch(Abort(reason=reason))
+        self._dispatch(events.Abort(reason=reason))
         await self._wait_until(lambda: self.state.phase in (Phase.IDLE, Phase.FAILED))
 
     async def reset(self, session: str) -> None:
@@ -272,7 +256,7 @@ class Agent:
         Raises:
             UnexpectedEvent: If it has not ended.
         """
-        self._dispatch(Reset(session=session))
+        self._dispatch(events.Reset(session=session))
         await self._wait_until(lambda: self.state.phase is Phase.IDLE)
 
     async def keep_time(self) -> None:
@@ -287,11 +271,11 @@ class Agent:
             now_ns = time.monotonic_ns()
             self.stalls.alive(now_ns)
             if not self._shards.show_life(now_ns):
-                self._dispatch(Abort(reason=LEASE_SENTENCE))
+                self._dispatch(events.Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > HELD_UP_NS:
                 continue  # heartbeats may have come meanwhile: hear them first
             if now_ns >= self.state.next_deadline_ns():
-                self._dispatch(Tick(now_ns=now_ns))
+                self._dispatch(events.Tick(now_ns=now_ns))
             if now_ns / 1e9 >= next_snapshot_s:
                 next_snapshot_s = now_ns / 1e9 + SNAPSHOT_S
                 self._tell_counters()
@@ -309,7 +293,7 @@ class Agent:
 
     # ---- instructions ----------------------------------------------------------------
 
-    def _dispatch(self, event: Event) -> None:
+    def _dispatch(self, event: events.Event) -> None:
         before = self.state.phase
         instructions = self.state.handle(event)
         phase = self.state.phase
@@ -320,20 +304,20 @@ class Agent:
             self._carry_out(instruction)
         self._changed.set()
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: events.Instruction) -> None:
         match instruction:
-            case StartShards():
+            case events.StartShards():
                 self._start_shards()
-            case ArmShards(start_ns=start_ns):
+            case events.ArmShards(start_ns=start_ns):
                 self._shards.arm(start_ns)
-            case StopShards():
+            case events.StopShards():
                 self._shards.stop()
-            case EndSession(session=name, reason=reason):
+            case events.EndSession(session=name, reason=reason):
                 self._end_session(name, reason)
-            case ReportFinished():
+            case events.ReportFinished():
                 self._tell(self._shards.counters())
                 self._tell(Finished(time_ns=time.monotonic_ns()))
-            case ReportFailed(reason=reason):
+            case events.ReportFailed(reason=reason):
                 self._tell(
                     Failed(
                         time_ns=time.monotonic_ns(),
@@ -341,7 +325,7 @@ class Agent:
                         waiting_for=tuple(self._shards.waiting_for),
                     )
                 )
-            case Release():
+            case events.Release():
                 self._plan = None
                 self._shards.forget()
 

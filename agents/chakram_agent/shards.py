@@ -16,15 +16,8 @@ from chakram.control.events import AgentEvent, CountersSnapshot, Progress, Recor
 from chakram.control.protocol_messages import pb
 from chakram.errors import ChakramError
 from chakram.fabric.cores import shard_core
+from chakram_agent import events
 from chakram_agent.divided import DividedPorts
-from chakram_agent.events import (
-    Abort,
-    Event,
-    ShardFailed,
-    ShardFinished,
-    ShardReady,
-    ShardStopped,
-)
 from chakram_agent.lease import LAPSED, Lease
 from chakram_agent.shard_process import ShardProcess
 
@@ -57,7 +50,7 @@ class Shards:
         metering: Metering,
         *,
         pin: bool,
-        dispatch: Callable[[Event], None],
+        dispatch: Callable[[events.Event], None],
         tell: Callable[[AgentEvent], bool],
     ) -> None:
         self._policy = policy
@@ -180,7 +173,7 @@ class Shards:
         except ChakramError as error:
             self.failure = self.failure or error
             self._divided.leave(number)
-            self._dispatch(ShardStopped(shard=number, reason=str(error)))
+            self._dispatch(events.ShardStopped(shard=number, reason=str(error)))
             return
         except asyncio.CancelledError:
             self._divided.leave(number)
@@ -200,7 +193,7 @@ class Shards:
             async for report in shard.reports():
                 self._take_report(number, report)
         except ChakramError as error:
-            self._dispatch(ShardFailed(shard=number, reason=str(error)))
+            self._dispatch(events.ShardFailed(shard=number, reason=str(error)))
         except asyncio.CancelledError:
             shard.kill()
             raise
@@ -213,13 +206,13 @@ class Shards:
                 self._divided.leave(number)
         if not self._processes:
             self._tell(self.counters())  # with what the last words have added
-        self._dispatch(ShardStopped(shard=number, reason=reason))
+        self._dispatch(events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:
         now_ns = time.monotonic_ns()
         match report.WhichOneof("report"):
             case "ready":
-                self._dispatch(ShardReady(shard=number))
+                self._dispatch(events.ShardReady(shard=number))
             case "progress":
                 self._note_progress(
                     number, decode_progress(report.progress, time_ns=now_ns)
@@ -229,15 +222,15 @@ class Shards:
                 self._metering.note(rows)
                 if not self._tell(RecordBatch(time_ns=now_ns, rows=rows)):
                     self._dispatch(
-                        Abort(reason="the controller does not take the records")
+                        events.Abort(reason="the controller does not take the records")
                     )
             case "finished":
-                self._dispatch(ShardFinished(shard=number))
+                self._dispatch(events.ShardFinished(shard=number))
             case "failed":
                 error = rebuild(report.failed.error)
                 self.failure = self.failure or error
                 self.waiting_for.extend(report.failed.waiting_for)
-                self._dispatch(ShardFailed(shard=number, reason=_reason(error)))
+                self._dispatch(events.ShardFailed(shard=number, reason=_reason(error)))
             case "stopped":
                 self.waiting_for.extend(
                     sentence

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
@@ -139,27 +140,17 @@ def _queued_ns() -> int:
         return 0
 
 
+@dataclass(slots=True)
 class _Pair:
     """A queue pair, who it belongs to, and what has been counted of it."""
 
-    __slots__ = (
-        "counted",
-        "first_rate_bps",
-        "has_failed",
-        "is_limited",
-        "pair",
-        "peer",
-        "rank",
-    )
-
-    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
-        self.pair = pair
-        self.rank = rank
-        self.peer = peer
-        self.counted: QueuePairStatistics | None = None
-        self.first_rate_bps = pair.statistics().rate_bps or 0
-        self.is_limited = False
-        self.has_failed = False
+    pair: QueuePair
+    rank: int
+    peer: int
+    first_rate_bps: int
+    counted: QueuePairStatistics | None = None
+    is_limited: bool = False
+    has_failed: bool = False
 
 
 class Tally:
@@ -195,7 +186,11 @@ class Tally:
         self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
         owners = queue_pair_owners(plan)
         self._pairs = [
-            _Pair(pair, *owners[line.endpoint.port.number, pair.qpn])
+            _Pair(
+                pair,
+                *owners[line.endpoint.port.number, pair.qpn],
+                pair.statistics().rate_bps or 0,
+            )
             for line in plane.lines
             for pair in line.endpoint.engine.queue_pairs()
         ]
@@ -243,8 +238,16 @@ class Tally:
         now = line.endpoint.engine.statistics()
         _add(values, _PORT_SLOTS, self._ports[index], now)
         self._ports[index] = now
-        self._count_sockets(index, line, values)
-        self._count_faults(index, line, values)
+        drops, retries, received = self._sockets[index]
+        sockets = (line.port.socket_drops, line.port.send_retries, line.received_bytes)
+        values[_SOCKET_DROPS] += sockets[0] - drops
+        values[_SEND_RETRIES] += sockets[1] - retries
+        values[_RX_BYTES] += sockets[2] - received
+        self._sockets[index] = sockets
+        disturbed = line.endpoint.engine.faults_disturbed()
+        for fault, count in disturbed.items():
+            values[fault_slot(fault)] += count - self._disturbed[index].get(fault, 0)
+        self._disturbed[index] = disturbed
         port = line.endpoint.port.number
         sampled = port_row(line, self._place, *sampled_of(now))
         row = (time.monotonic_ns(), port, *sampled)
@@ -275,22 +278,6 @@ class Tally:
                 queue_pairs_failed=self._failed,
             )
         )
-
-    def _count_sockets(self, index: int, line: Line, values: memoryview[int]) -> None:
-        drops, retries, received = self._sockets[index]
-        port = line.port
-        now = (port.socket_drops, port.send_retries, line.received_bytes)
-        values[_SOCKET_DROPS] += now[0] - drops
-        values[_SEND_RETRIES] += now[1] - retries
-        values[_RX_BYTES] += now[2] - received
-        self._sockets[index] = now
-
-    def _count_faults(self, index: int, line: Line, values: memoryview[int]) -> None:
-        before = self._disturbed[index]
-        now = line.endpoint.engine.faults_disturbed()
-        for fault, count in now.items():
-            values[fault_slot(fault)] += count - before.get(fault, 0)
-        self._disturbed[index] = now
 
     def _count_distributions_of(self, index: int) -> None:
         """Bring the distributions of a line up to date; behind the last: of the plane.
