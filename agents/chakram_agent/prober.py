@@ -13,20 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
+from itertools import product
 from typing import TYPE_CHECKING
 
-from chakram.plan.probes import (
-    PROBE_ARRIVED,
-    PROBE_DROPPED,
-    PROBE_OFFERED,
-    PROBE_REFUSED,
-    PROBE_SENT,
-    PROBE_SPAN,
-    PROBE_TOO_BIG,
-    PROBE_UNREACHABLE,
-    ProbePlan,
-    ProbeTarget,
-)
+from chakram.plan.probes import ProbeEvent, ProbePlan, ProbeTarget
 from chakram.results.records import RecordRows
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
@@ -43,7 +33,6 @@ if TYPE_CHECKING:
 _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000
 _POLL_NS = 2_000_000
-_ETHERNET_BYTES = 14
 _TRAIN_LIMIT_NS = 100_000_000
 """A sender that has had no room for so long gives its train up."""
 
@@ -70,21 +59,28 @@ class _Lane:
         self._token = token
         self._start_ns = start_ns
         self._todo = self._packets()
-        self._next = next(self._todo, None)
-        self.due_ns = None if self._next is None else self._time_of(self._next[0])
+        self._advance(start_ns)
 
     def _packets(self) -> Iterator[tuple[ProbeTarget, int, int]]:
         probes = self._probes
         for target in probes.targets:
             if target.source != self.number:
                 continue
-            for _ in range(1 if probes.is_train else probes.copies):
-                for path in range(len(probes.source_ports)):
-                    for packet in range(len(probes.packets)):
-                        yield target, packet, path
+            for _, path, packet in product(
+                range(1 if probes.is_train else probes.copies),
+                range(len(probes.source_ports)),
+                range(len(probes.packets)),
+            ):
+                yield target, packet, path
 
-    def _time_of(self, target: ProbeTarget) -> int:
-        return self._start_ns + target.offset_ns
+    def _advance(self, earliest_ns: int) -> None:
+        """Take up the next packet, which leaves at *earliest_ns* or later."""
+        self._next = next(self._todo, None)
+        self.due_ns = (
+            None
+            if self._next is None
+            else max(earliest_ns, self._start_ns + self._next[0].offset_ns)
+        )
 
     def send(self, now_ns: int) -> list[tuple[int, ProbeName, int, int]]:
         """Send what is due; return (event, which probe, how often, value) of it."""
@@ -103,31 +99,26 @@ class _Lane:
             local=(self._port.address, source_port),
             remote=remote,
         )
-        wire_ns = 0
-        if self._port.rate_bps is not None:
-            wire_bits = 8 * (kind.size_bytes + _ETHERNET_BYTES)
-            wire_ns = -(-wire_bits * 10**9 // self._port.rate_bps)
+        wire_ns = kind.wire_ns(self._port.rate_bps)
 
         def leave() -> int | None:
             return self.sockets.send(datagram, source_port, remote, kind.tos)
 
         if probes.is_train:
             sent, late_ns = _train(leave, probes.copies, wire_ns)
-            happened = [(PROBE_SENT, name, sent, 0), (PROBE_OFFERED, name, 1, late_ns)]
+            happened: list[tuple[int, ProbeName, int, int]] = [
+                (ProbeEvent.SENT, name, sent, 0),
+                (ProbeEvent.OFFERED, name, 1, late_ns),
+            ]
             now_ns, gap_ns = time.monotonic_ns(), probes.gap_ns
         else:
             refused = leave()
             if refused is None:
                 self.due_ns = now_ns + probes.gap_ns
                 return []
-            event = PROBE_REFUSED if refused else PROBE_SENT
+            event = ProbeEvent.REFUSED if refused else ProbeEvent.SENT
             happened, gap_ns = [(event, name, 1, refused)], max(probes.gap_ns, wire_ns)
-        self._next = next(self._todo, None)
-        self.due_ns = (
-            None
-            if self._next is None
-            else max(now_ns + gap_ns, self._time_of(self._next[0]))
-        )
+        self._advance(now_ns + gap_ns)
         return happened
 
 
@@ -259,13 +250,15 @@ class Prober:
             late = arrived - self._probes.copies // 2 - 1
             if late > 0:
                 rows.probes.extend(
-                    (PROBE_SPAN, *name, late, max(0, last_ns - first_ns), 0)
+                    (ProbeEvent.SPAN, *name, late, max(0, last_ns - first_ns), 0)
                 )
         for number, port in self._ports.items():
             dropped = port.socket_drops - self._drops[number]
             if dropped:
                 self._drops[number] += dropped
-                rows.probes.extend((PROBE_DROPPED, number, number, 0, 0, dropped, 0, 0))
+                rows.probes.extend(
+                    (ProbeEvent.DROPPED, number, number, 0, 0, dropped, 0, 0)
+                )
         return rows
 
     def close(self) -> None:
@@ -285,7 +278,7 @@ class Prober:
                 for datagram, tos, stamp_ns in port.arrivals(_RECEIVES_PER_TURN):
                     name = name_of(datagram, token=self._token)
                     if name is not None:
-                        self._count(PROBE_ARRIVED, name, tos, 0)
+                        self._count(ProbeEvent.ARRIVED, name, tos, 0)
                         if self._probes.is_train:
                             self._note_arrival(name, stamp_ns)
             elif descriptor in self._senders:
@@ -296,10 +289,10 @@ class Prober:
             name = name_of(answer.datagram, token=self._token)
             if name is None:
                 continue  # too little of it came back
+            event, value = ProbeEvent.UNREACHABLE, answer.number
             if answer.number == errno.EMSGSIZE:
-                self._count(PROBE_TOO_BIG, name, answer.mtu, answer.address)
-            else:
-                self._count(PROBE_UNREACHABLE, name, answer.number, answer.address)
+                event, value = ProbeEvent.TOO_BIG, answer.mtu
+            self._count(event, name, value, answer.address)
 
     def _note_arrival(self, name: ProbeName, stamp_ns: int) -> None:
         """Note when a packet of a train came, by the kernel's clock.

@@ -20,7 +20,7 @@ from chakram.controller.session import Session
 from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
-from chakram.plan.probes import PROBE_FIELDS, PROBE_SENT
+from chakram.plan.probes import ProbeEvent, ProbeRow
 from chakram.preflight.confirmation import (
     LOSS_PROBES,
     TRAINS,
@@ -48,7 +48,7 @@ from chakram.preflight.probing import (
 )
 from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
-from chakram.results.records import FLOW_FIELDS, RecordRows
+from chakram.results.records import FLOW_FIELDS, RecordRows, rows_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -124,10 +124,11 @@ class _Collector:
         """An agent has sent records."""
         self.rows.extend(rows)
         self._done += len(rows.flows) // len(FLOW_FIELDS)
-        width = len(PROBE_FIELDS)
-        for start in range(0, len(rows.probes), width):
-            if rows.probes[start] == PROBE_SENT:
-                self._done += rows.probes[start + PROBE_FIELDS.index("count")]
+        self._done += sum(
+            row.times
+            for row in rows_of(ProbeRow, rows.probes)
+            if row.event == ProbeEvent.SENT
+        )
         self.progress.iterations(min(self._done, self.total), self.total, self.unit)
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:

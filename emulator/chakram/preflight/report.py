@@ -145,15 +145,16 @@ class PairReport:
     def rate_share(self) -> float | None:
         """The better of goodput and trains as a part of what is expected."""
         rates = [each for each in (self.goodput_bps, self.train_bps) if each]
-        return _share(max(rates, default=None), self.expected_bps)
+        return share_of(max(rates, default=None), self.expected_bps)
 
     @property
     def together_share(self) -> float | None:
         """Likewise, while all ports send."""
-        return _share(self.together_bps, self.expected_bps)
+        return share_of(self.together_bps, self.expected_bps)
 
 
-def _share(part: float | None, whole: float | None) -> float | None:
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Return a part of a whole; None if one of them is not known."""
     return None if part is None or not whole else part / whole
 
 
