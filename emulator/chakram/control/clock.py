@@ -101,24 +101,12 @@ class StallMeter:
         return self._longest_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRecord:
-    """What an agent has recorded about a session that the controller has lost.
-
-    Attributes:
-        stalled_ns: Its longest recent stall.
-        reason: Why it ended the session; empty: it knows of no such session.
-    """
-
-    stalled_ns: int
-    reason: str
-
-
 def explain_loss(
     *,
     agent: str,
     controller_stalled_ns: int,
-    record: AgentRecord | None,
+    agent_stalled_ns: int,
+    reason: str,
     heartbeat_ns: int,
 ) -> tuple[str, str | None, bool] | None:
     """Return which side stalled, a hint, and whether it is the controller.
@@ -128,12 +116,11 @@ def explain_loss(
     Args:
         agent: Name of the agent.
         controller_stalled_ns: Longest recent stall of the controller.
-        record: What the agent has recorded; None: it does not answer.
+        agent_stalled_ns: Of the agent; 0 if it does not answer.
+        reason: Why the agent ended the session; empty: it knows of no such session.
         heartbeat_ns: Interval between heartbeats of the controller.
     """
-    reason = "" if record is None else record.reason
     ended = f": agent {agent} ended the session ({reason})" if reason else ""
-    agent_stalled_ns = 0 if record is None else record.stalled_ns
     if min(controller_stalled_ns, agent_stalled_ns) >= STALL_NS:
         return (
             f"the controller stalled for {_seconds(controller_stalled_ns)}, and agent "
