@@ -1,4 +1,4 @@
-"""Counters in memory that a shard shares with its agent.
+"""Counters in memory that a shard shares with its agent, and those of all shards.
 
 A shard writes plain 64-bit integers; the agent copies them whenever somebody asks.
 Neither waits for the other: an aligned 64-bit store is seen whole or not at all.  The

@@ -37,7 +37,6 @@ class ShardProcess:
     Attributes:
         number: Of the shard.
         counters: What it counts.
-        waiting_for: What its ranks waited for when it ended, or when it failed.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class ShardProcess:
     ) -> None:
         self.number = number
         self.counters = counters
-        self.waiting_for: tuple[str, ...] = ()
         self._process = process
         self._reader = reader
         self._writer = writer

@@ -140,7 +140,7 @@ def _queued_ns() -> int:
         return 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Pair:
     """A queue pair, who it belongs to, and what has been counted of it."""
 

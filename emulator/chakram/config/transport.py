@@ -35,8 +35,8 @@ from chakram.settings.quantities import (
     problem,
 )
 
-# From a knob follows the key with its type, bounds, default and help; and from what was
-# written there, the field of the plan.
+# Sections made of what plans declare (chakram.knobs): from a knob follows the key with
+# its type, bounds, default and help; and from what was written, the field of the plan.
 
 _UNITS = ("_ns", "_bytes")
 

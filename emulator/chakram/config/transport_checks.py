@@ -1,4 +1,4 @@
-"""Checks of the transport against the fabric that carries it."""
+"""Checks of the transport against its fabric, and of packet faults against jobs."""
 
 from __future__ import annotations
 

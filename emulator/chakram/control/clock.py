@@ -1,4 +1,6 @@
-"""The offset between the controller's clock and an agent's, from pings. Pure.
+"""The clocks of controller and agents: their offset, and stalls. Pure.
+
+The offset between the controller's clock and an agent's comes from pings.
 
 Of n pings the fastest says most: whatever the network did on the two ways, the offset
 lies within half of its round trip of the middle.  (That is the clock filter of NTP,

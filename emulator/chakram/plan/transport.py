@@ -142,7 +142,8 @@ class TransportPlan:
 
 
 SCOPES = ("queue_pair", "destination", "port")
-"""By the number that parameters of a plan carry."""
+"""For what a receiver counts the interval between congestion notifications (CNPs), by
+the number that parameters of a plan carry."""
 
 
 def notification_scope(name: str) -> int:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 
-# Millions of nodes make it, so it holds edges as two arrays and nothing else; what a
-# node is, and where it stands, is looked up for the few that are asked for.
-
 _SHOWN_NODES = 6
 """How many nodes of a cycle an error shows."""
 
@@ -46,7 +43,10 @@ Edges: TypeAlias = "tuple[array[int], array[int]]"
 
 
 class MergedGraph:
-    """The graphs of all ranks in one.
+    """The graphs of all ranks in one, in columns: one node per collective.
+
+    Millions of nodes make it, so it holds edges as two arrays and nothing else; what a
+    node is, and where it stands, is looked up for the few that are asked for.
 
     Nodes are numbers: first the collectives, then all positions of each rank.  Those of
     its collectives are not used, and have no edges.

@@ -7,6 +7,7 @@ A key that stands twice in one mapping is a mistake, not an overwritten value.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,23 +91,25 @@ class _Loader(yaml.SafeLoader):
     """Resolves scalars as YAML 1.2 does."""
 
 
+_TAG = "tag:yaml.org,2002:"
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    f"{_TAG}int": int,
+    f"{_TAG}float": float,
+    f"{_TAG}bool": lambda text: text.lower() == "true",
+    f"{_TAG}null": lambda _: None,
+    f"{_TAG}str": str,
+}
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), None
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)\Z"), None
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]{1,30}\Z"), None
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"[-+]?([0-9]{1,30}\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z"
+for _kind, _pattern in (
+    ("bool", r"(true|True|TRUE|false|False|FALSE)\Z"),
+    ("null", r"(~|null|Null|NULL|)\Z"),
+    ("int", r"[-+]?[0-9]{1,30}\Z"),
+    (
+        "float",
+        r"[-+]?([0-9]{1,30}\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z",
     ),
-    None,
-)
+):
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), None)
 
 
 def read_document(path: Path) -> Document:
@@ -138,8 +141,7 @@ def parse_document(text: bytes, *, source: str) -> Document:
             f"{source}:{line}", "is not UTF-8 text", "is this an experiment file?"
         ) from error
     try:
-        loader = _Loader(decoded)
-        root = loader.get_single_node()
+        root = _Loader(decoded).get_single_node()
         if root is None:
             raise ConfigError(source, "is empty", "see configs/quickstart.yaml")
         if not isinstance(root, yaml.MappingNode):
@@ -148,7 +150,7 @@ def parse_document(text: bytes, *, source: str) -> Document:
                 "is not a mapping of keys to values",
                 "see configs/quickstart.yaml",
             )
-        reader = _NodeReader(loader, source)
+        reader = _NodeReader(source)
         data = reader.read(root, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -223,8 +225,7 @@ def override(
 class _NodeReader:
     """Turns the nodes of a document into data and remembers where they stood."""
 
-    def __init__(self, loader: _Loader, source: str) -> None:
-        self._loader = loader
+    def __init__(self, source: str) -> None:
         self._source = source
         self._nodes = 0
         self.lines: dict[Location, int] = {}
@@ -248,16 +249,8 @@ class _NodeReader:
                 self.lines[(*location, index)] = item.start_mark.line + 1
                 items.append(self.read(item, (*location, index)))
             return items
-        if node.tag == "tag:yaml.org,2002:int":
-            return int(node.value)
-        if node.tag == "tag:yaml.org,2002:float":
-            return float(node.value)
-        if node.tag == "tag:yaml.org,2002:bool":
-            return node.value.lower() == "true"
-        if node.tag == "tag:yaml.org,2002:null":
-            return None
-        if node.tag == "tag:yaml.org,2002:str":
-            return str(node.value)
+        if node.tag in _SCALARS:
+            return _SCALARS[node.tag](node.value)
         self.mistakes.append(
             Mistake(
                 location,
