@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count as counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,16 +64,13 @@ class _Packets(NamedTuple):
     refuse: Callable[[int], bool]
 
 
+@dataclass(slots=True, eq=False)
 class _Held:
-    """A packet that is let go later."""
+    """A packet that is let go later; ``behind`` more have to overtake it before."""
 
-    __slots__ = ("behind", "is_gone", "let_go")
-
-    def __init__(self, let_go: Callable[[int], None], behind: int) -> None:
-        self.let_go = let_go
-        # How many packets still have to overtake it.
-        self.behind = behind
-        self.is_gone = False
+    let_go: Callable[[int], None]
+    behind: int
+    is_gone: bool = False
 
 
 class FaultyPort(PortEngine):
