@@ -26,14 +26,14 @@ from chakram.plan.wire_cost import serialisation_ns
 
 
 class ProbeRow(NamedTuple):
-    """What has happened to the same packets, as often as ``times`` says."""
+    """What has happened to the same packets, as often as ``count`` says."""
 
     event: int  # a ProbeEvent
     source: int  # number of the port that sent it
     destination: int  # number of the port that it was sent to
     packet: int  # index in ProbePlan.packets
     path: int  # index in ProbePlan.source_ports
-    times: int  # how often
+    count: int  # type: ignore[assignment] # how often, and no method
     value: int  # what the event says
     address: int  # IPv4 address of who said it, as a number; 0: unknown
 
@@ -55,11 +55,11 @@ class ProbeEvent(IntEnum):
     UNREACHABLE = 4
     """Somebody said that there is no way (ICMP); the value is the error number."""
     DROPPED = 5
-    """A socket had no room for ``times`` packets; the source is its port."""
+    """A socket had no room for ``count`` packets; the source is its port."""
     OFFERED = 6
     """A train left; the value is by how much its sender fell behind its rate (ns)."""
     SPAN = 7
-    """The later half of a train, ``times`` packets, arrived within ``value`` ns."""
+    """The later half of a train, ``count`` packets, arrived within ``value`` ns."""
 
 
 ETHERNET_BYTES = 14
