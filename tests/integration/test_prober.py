@@ -22,7 +22,7 @@ from chakram_agent.dataplane.probe_packets import (
     token_of,
 )
 from chakram_agent.policy import Policy
-from chakram_agent.probing import open_prober
+from chakram_agent.prober import open_prober
 from tests.packets import decode_packet
 from tests.udp_ports import free_udp_ports
 from tests.unit.preflight.ports import TRANSPORT, ports

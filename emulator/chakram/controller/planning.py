@@ -18,7 +18,7 @@ from chakram.plan.burst_rule import (
     burst_packets,
     window_bytes,
 )
-from chakram.plan.job_alone import job_alone
+from chakram.plan.collective_alone import job_alone
 from chakram.plan.placement import place
 from chakram.plan.plan import JobSettings, Plan, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan

@@ -39,9 +39,9 @@ from chakram.program.columns import (
     ColumnWriter,
     OperationColumns,
 )
-from chakram.program.lowering_options import LoweringOptions
 from chakram.program.lowering_rows import (
     ComputeTimes,
+    LoweringOptions,
     Rows,
     check_starts,
     first_start_ns,
