@@ -12,7 +12,7 @@ import select
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import product
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ from chakram.control.event_codec import encode_progress, encode_rows
 from chakram.control.events import Progress
 from chakram.control.protocol_messages import pb
 from chakram.errors import ConfigError, PeerError
-from chakram.fabric.netns import in_namespace
 from chakram.plan.probes import ProbeEvent, ProbePlan, ProbeTarget
 from chakram.results.records import RecordRows
+from chakram_agent.dataplane.opening import place_of
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
@@ -32,7 +32,6 @@ from chakram_agent.dataplane.probe_packets import (
     token_of,
 )
 from chakram_agent.dataplane.probe_port import ProbePort
-from chakram_agent.dataplane.routes import check_route
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan, PortPlan
@@ -47,6 +46,7 @@ _TRAIN_LIMIT_NS = 100_000_000
 """A sender that has had no room for so long gives its train up."""
 
 
+@dataclass(slots=True)
 class _Lane:
     """What one port sends, in its order, no faster than it may.
 
@@ -54,27 +54,23 @@ class _Lane:
         due_ns: When the next packet is due; None: there is no more.
     """
 
-    def __init__(
-        self,
-        port: PortPlan,
-        sockets: ProbePort,
-        probes: ProbePlan,
-        token: bytes,
-        start_ns: int,
-    ) -> None:
-        self.number = port.number
-        self.sockets = sockets
-        self._port = port
-        self._probes = probes
-        self._token = token
-        self._start_ns = start_ns
+    port: PortPlan
+    sockets: ProbePort
+    probes: ProbePlan
+    token: bytes
+    start_ns: int
+    due_ns: int | None = field(init=False)
+    _todo: Iterator[tuple[ProbeTarget, int, int]] = field(init=False)
+    _next: tuple[ProbeTarget, int, int] | None = field(init=False)
+
+    def __post_init__(self) -> None:
         self._todo = self._packets()
-        self._advance(start_ns)
+        self._advance(self.start_ns)
 
     def _packets(self) -> Iterator[tuple[ProbeTarget, int, int]]:
-        probes = self._probes
+        probes = self.probes
         for target in probes.targets:
-            if target.source != self.number:
+            if target.source != self.port.number:
                 continue
             for _, path, packet in product(
                 range(1 if probes.is_train else probes.copies),
@@ -89,7 +85,7 @@ class _Lane:
         self.due_ns = (
             None
             if self._next is None
-            else max(earliest_ns, self._start_ns + self._next[0].offset_ns)
+            else max(earliest_ns, self.start_ns + self._next[0].offset_ns)
         )
 
     def send(self, now_ns: int) -> list[tuple[int, ProbeName, int, int]]:
@@ -97,19 +93,19 @@ class _Lane:
         if self._next is None:
             return []
         target, packet, path = self._next
-        probes = self._probes
+        probes = self.probes
         kind = probes.packets[packet]
         source_port = probes.source_ports[path]
-        name = ProbeName(self.number, target.destination, packet, path)
+        name = ProbeName(self.port.number, target.destination, packet, path)
         remote = (target.address, target.udp_port)
         datagram = probe_datagram(
             name,
-            token=self._token,
+            token=self.token,
             size_bytes=kind.size_bytes,
-            local=(self._port.address, source_port),
+            local=(self.port.address, source_port),
             remote=remote,
         )
-        wire_ns = kind.wire_ns(self._port.rate_bps)
+        wire_ns = kind.wire_ns(self.port.rate_bps)
 
         def leave() -> int | None:
             return self.sockets.send(datagram, source_port, remote, kind.tos)
@@ -279,7 +275,7 @@ class Prober:
 
     def _schedule(self, lane: _Lane) -> None:
         if lane.due_ns is not None:
-            heappush(self._due, (lane.due_ns, lane.number))
+            heappush(self._due, (lane.due_ns, lane.port.number))
 
     def _receive(self, timeout_ns: int) -> None:
         for descriptor, _ in self._epoll.poll(max(0, timeout_ns // 1_000_000) / 1000):
@@ -352,17 +348,8 @@ def _open(port: PortPlan, plan: AgentPlan, policy: Policy) -> ProbePort:
         raise ConfigError(
             where, f"{port.open!r} cannot send probes", "ports of kind udp: can"
         )
-    place = (
-        nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
-    )
-    with place:
-        for target in probes.targets:
-            if target.source != port.number:
-                continue
-            policy.check_destination(target.address, where=where)
-            if target.address not in plan.peers:
-                raise PeerError(where, f"{target.address} is not a member of the plan")
-            check_route(target.address, source=port.address)
+    targets = [each.address for each in probes.targets if each.source == port.number]
+    with place_of(port, targets, policy=policy, members=plan.peers):
         return ProbePort(
             port.interface,
             PortOptions(
