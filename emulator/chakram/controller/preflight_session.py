@@ -326,7 +326,16 @@ class Preflight:
     async def _send_messages(self, measured: Measured) -> None:
         if self._settings.check_permutation:
             measured.permutation = shifted(range(len(self.ports)))
-        programs = self._programs(measured)
+        reached, passes = self._passing(measured)
+        rounds = chosen_rounds(len(self.ports), self._settings.rounds)
+        programs = measurement(
+            rounds=apart(rounds, self._switches()),
+            reached=reached,
+            passes=passes,
+            permutation=measured.permutation,
+            size_of=self._size_of,
+            settings=self._settings,
+        )
         if not programs.messages:
             return
         plan = self._plan(programs)
@@ -417,18 +426,6 @@ class Preflight:
                 lost = max(0, sent - report.arrived.total() - report.drops)
                 evidence[pair] = replace(evidence[pair], probed=sent, lost=lost)
         measured.evidence = evidence
-
-    def _programs(self, measured: Measured) -> Measurement:
-        count = len(self.ports)
-        reached, passes = self._passing(measured)
-        return measurement(
-            rounds=apart(chosen_rounds(count, self._settings.rounds), self._switches()),
-            reached=reached,
-            passes=passes,
-            permutation=measured.permutation,
-            size_of=self._size_of,
-            settings=self._settings,
-        )
 
     def _passing(
         self, measured: Measured
