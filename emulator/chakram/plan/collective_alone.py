@@ -1,4 +1,4 @@
-"""What is left of a plan when one collective has the fabric to itself."""
+"""What is left of a plan when one collective, or one job, has the fabric to itself."""
 
 from __future__ import annotations
 
