@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from chakram.plan.transport import PATH_MTUS
-from chakram.roce.constants import Verb
+from chakram.roce.constants import PSN_MODULUS, Verb
 from chakram.roce.headers import (
     Aeth,
     AtomicAnswer,
@@ -22,7 +22,6 @@ from chakram.roce.headers import (
     Reth,
 )
 from chakram.roce.opcodes import Opcode, extended_headers
-from chakram.roce.psn import PSN_MODULUS
 
 path_mtus = st.sampled_from(PATH_MTUS)
 verbs = st.sampled_from(Verb)

@@ -14,38 +14,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chakram.collectives.algorithms import ALGORITHMS
+from chakram.control.clock import StallMeter
 from chakram.control.events import (
     AgentEvent,
     Failed,
     Finished,
     LogLine,
     PhaseChanged,
+    Progress,
+    RecordBatch,
 )
-from chakram.control.stalls import StallMeter
-from chakram.errors import AgentError, ChakramError, UnexpectedEvent
-from chakram_agent.events import (
-    Abort,
-    Arm,
-    ArmShards,
-    Attach,
-    Detach,
-    EndSession,
-    Event,
-    Heartbeat,
-    Instruction,
-    Prepare,
-    Release,
-    ReportFailed,
-    ReportFinished,
-    Reset,
-    StartShards,
-    StopShards,
-    Tick,
-)
+from chakram.errors import AgentError, ChakramError, PlugInError, UnexpectedEvent
+from chakram.roce.congestion import CONTROLS
+from chakram_agent import events
+from chakram_agent.counters import Metering
 from chakram_agent.lease import LEASE_SENTENCE
-from chakram_agent.metering import Metering
-from chakram_agent.plug_ins import check_plug_ins
-from chakram_agent.session import Session
 from chakram_agent.shards import Shards
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
@@ -53,6 +37,81 @@ if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
+
+
+MAX_QUEUED_ROWS = 4_000_000
+"""Records that a controller may leave lying, about 700 MB."""
+
+
+class Session:
+    """The events for one controller, in order.
+
+    Records are never dropped; of progress reports that nobody took only the last one
+    stays.
+
+    Attributes:
+        name: The session's.
+        ended: Why the agent has ended it; None while it lasts.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ended: str | None = None
+        self._events: list[AgentEvent] = []
+        self._rows = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, event: AgentEvent) -> bool:
+        """Queue an event; False if the controller has left too much lying."""
+        if (
+            isinstance(event, Progress)
+            and self._events
+            and isinstance(self._events[-1], Progress)
+        ):
+            self._events[-1] = event
+        else:
+            self._events.append(event)
+        if isinstance(event, RecordBatch):
+            self._rows += len(event.rows)
+        self._arrived.set()
+        return self._rows <= MAX_QUEUED_ROWS
+
+    def end(self, reason: str) -> None:
+        """Let the stream end once everything is sent."""
+        self.ended = reason
+        self._arrived.set()
+
+    async def take(self) -> list[AgentEvent]:
+        """Wait for events; an empty list means that the session has ended."""
+        while not self._events and self.ended is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        events, self._events, self._rows = self._events, [], 0
+        return events
+
+
+# Code never travels: a plan names packages with their versions, and an agent compares
+# with what is installed where it runs.
+
+_REGISTRIES = {each.noun: each for each in (ALGORITHMS, CONTROLS)}
+
+
+def check_plug_ins(plan: AgentPlan) -> None:
+    """Refuse a plan that names what is not here, or not in the same version.
+
+    Raises:
+        PlugInError: With what to install.
+    """
+    where = f"plan {plan.run_id}: agent {plan.agent}"
+    for each in plan.plug_ins:
+        registry = _REGISTRIES.get(each.noun)
+        if registry is None:
+            raise PlugInError(
+                where,
+                f"plug-ins are {' or '.join(_REGISTRIES)}, and {each.name[:60]!r} is "
+                f"said to be one of {each.noun[:60]!r}",
+            )
+        registry.check_package(each.name, each.package, where=where)
 
 
 log = logging.getLogger(__name__)
@@ -119,7 +178,9 @@ class Agent:
             # The last controller may have been lost a moment ago.
             await self._wait_until(lambda: self.state.phase is Phase.IDLE)
         self._dispatch(
-            Attach(session=session, controller=controller, now_ns=time.monotonic_ns())
+            events.Attach(
+                session=session, controller=controller, now_ns=time.monotonic_ns()
+            )
         )
         self._session = Session(session)
         self._tell(PhaseChanged(time_ns=time.monotonic_ns(), phase=self.phase_name))
@@ -132,11 +193,11 @@ class Agent:
         Raises:
             AgentError: If the session has ended.
         """
-        self._dispatch(Heartbeat(session=session, now_ns=time.monotonic_ns()))
+        self._dispatch(events.Heartbeat(session=session, now_ns=time.monotonic_ns()))
 
     def detach(self, session: str) -> None:
         """Note that the controller's stream has ended."""
-        self._dispatch(Detach(session=session))
+        self._dispatch(events.Detach(session=session))
 
     async def prepare(self, session: str, plan: AgentPlan) -> None:
         """Start shards for *plan*; they have opened all ports when this returns.
@@ -147,7 +208,7 @@ class Agent:
         check_plug_ins(plan)
         limited, notes = self.policy.limit(plan)
         shards = len(limited.shard_numbers())
-        event = Prepare(
+        event = events.Prepare(
             session=session,
             run_id=plan.run_id,
             shards=shards,
@@ -181,12 +242,12 @@ class Agent:
             UnexpectedEvent: If there is no prepared plan.
         """
         self._dispatch(
-            Arm(session=session, start_ns=start_ns, now_ns=time.monotonic_ns())
+            events.Arm(session=session, start_ns=start_ns, now_ns=time.monotonic_ns())
         )
 
     async def abort(self, reason: str) -> None:
         """End the traffic; it is over when this returns."""
-        self._dispatch(Abort(reason=reason))
+        self._dispatch(events.Abort(reason=reason))
         await self._wait_until(lambda: self.state.phase in (Phase.IDLE, Phase.FAILED))
 
     async def reset(self, session: str) -> None:
@@ -195,7 +256,7 @@ class Agent:
         Raises:
             UnexpectedEvent: If it has not ended.
         """
-        self._dispatch(Reset(session=session))
+        self._dispatch(events.Reset(session=session))
         await self._wait_until(lambda: self.state.phase is Phase.IDLE)
 
     async def keep_time(self) -> None:
@@ -210,11 +271,11 @@ class Agent:
             now_ns = time.monotonic_ns()
             self.stalls.alive(now_ns)
             if not self._shards.show_life(now_ns):
-                self._dispatch(Abort(reason=LEASE_SENTENCE))
+                self._dispatch(events.Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > HELD_UP_NS:
                 continue  # heartbeats may have come meanwhile: hear them first
             if now_ns >= self.state.next_deadline_ns():
-                self._dispatch(Tick(now_ns=now_ns))
+                self._dispatch(events.Tick(now_ns=now_ns))
             if now_ns / 1e9 >= next_snapshot_s:
                 next_snapshot_s = now_ns / 1e9 + SNAPSHOT_S
                 self._tell_counters()
@@ -232,7 +293,7 @@ class Agent:
 
     # ---- instructions ----------------------------------------------------------------
 
-    def _dispatch(self, event: Event) -> None:
+    def _dispatch(self, event: events.Event) -> None:
         before = self.state.phase
         instructions = self.state.handle(event)
         phase = self.state.phase
@@ -243,20 +304,20 @@ class Agent:
             self._carry_out(instruction)
         self._changed.set()
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: events.Instruction) -> None:
         match instruction:
-            case StartShards():
+            case events.StartShards():
                 self._start_shards()
-            case ArmShards(start_ns=start_ns):
+            case events.ArmShards(start_ns=start_ns):
                 self._shards.arm(start_ns)
-            case StopShards():
+            case events.StopShards():
                 self._shards.stop()
-            case EndSession(session=name, reason=reason):
+            case events.EndSession(session=name, reason=reason):
                 self._end_session(name, reason)
-            case ReportFinished():
+            case events.ReportFinished():
                 self._tell(self._shards.counters())
                 self._tell(Finished(time_ns=time.monotonic_ns()))
-            case ReportFailed(reason=reason):
+            case events.ReportFailed(reason=reason):
                 self._tell(
                     Failed(
                         time_ns=time.monotonic_ns(),
@@ -264,7 +325,7 @@ class Agent:
                         waiting_for=tuple(self._shards.waiting_for),
                     )
                 )
-            case Release():
+            case events.Release():
                 self._plan = None
                 self._shards.forget()
 

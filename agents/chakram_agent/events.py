@@ -102,20 +102,8 @@ class Tick:
     now_ns: int
 
 
-Event = (
-    Attach
-    | Heartbeat
-    | Detach
-    | Prepare
-    | Arm
-    | Abort
-    | Reset
-    | ShardReady
-    | ShardFinished
-    | ShardFailed
-    | ShardStopped
-    | Tick
-)
+ShardEvent = ShardReady | ShardFinished | ShardFailed | ShardStopped
+Event = Attach | Heartbeat | Detach | Prepare | Arm | Abort | Reset | ShardEvent | Tick
 
 
 # ---- instructions --------------------------------------------------------------------

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -34,7 +35,6 @@ MOST_KNOWN = 256
 _CHUNK_BYTES = 1 << 18
 _SHUTDOWN_TIMEOUT_S = 1.0
 _ACCEPT_AGAIN_S = 0.05
-_BACKLOG = 512
 
 _C = TypeVar("_C", bound="Hashable")
 
@@ -94,28 +94,25 @@ def source_of(address: str) -> str:
     return str(parsed.ipv4_mapped or IPv6Address(int(parsed) >> 64 << 64))
 
 
+@dataclass(slots=True)
 class Gate:
     """Passes connections with a certificate on to gRPC on a Unix socket.
 
-    Args:
+    Attributes:
         listener: Where controllers connect.
         context: Certificates, and whose are accepted.
         inner: Path of gRPC's socket.
         tasks: Owns the tasks of connections.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        context: ssl.SSLContext,
-        inner: str,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._listener = listener
-        self._context = context
-        self._inner = inner
-        self._tasks = tasks
-        self._handshaking: set[socket.socket] = set()
+    listener: socket.socket
+    context: ssl.SSLContext
+    inner: str
+    tasks: asyncio.TaskGroup
+    _handshaking: set[socket.socket] = field(default_factory=set, init=False)
+    _room: WaitingRoom[socket.socket] = field(init=False)
+
+    def __post_init__(self) -> None:
         self._room = WaitingRoom(self._has_sent)
 
     async def serve(self) -> None:
@@ -124,7 +121,7 @@ class Gate:
         try:
             while True:
                 try:
-                    connection, address = await loop.sock_accept(self._listener)
+                    connection, address = await loop.sock_accept(self.listener)
                 except OSError as error:
                     log.warning("cannot accept a connection error=%s", error)
                     await asyncio.sleep(_ACCEPT_AGAIN_S)
@@ -134,7 +131,7 @@ class Gate:
                 leaving = self._room.arrive(connection, source)
                 if leaving is not None:
                     _hang_up(leaving)
-                self._tasks.create_task(
+                self.tasks.create_task(
                     self._handle(connection, source), name=f"connection-{source}"
                 )
                 # Accepting does not wait while more connections are queued.
@@ -167,7 +164,7 @@ class Gate:
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol,
                 connection,
-                ssl=self._context,
+                ssl=self.context,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
             )
@@ -183,7 +180,7 @@ class Gate:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             there, back = await asyncio.open_unix_connection(
-                self._inner, limit=_CHUNK_BYTES
+                self.inner, limit=_CHUNK_BYTES
             )
         except OSError as error:  # the agent is about to end
             log.info("cannot pass a connection on error=%s", error)
@@ -195,17 +192,12 @@ class Gate:
 async def _wait_readable(connection: socket.socket) -> None:
     """Wait until a connection has sent something, or has ended."""
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
-    loop.add_reader(connection, _set, readable)
+    readable = asyncio.Event()
+    loop.add_reader(connection, readable.set)
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(connection)
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,22 +226,3 @@ def _hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError as error:
         log.debug("connection lost error=%s", error)
-
-
-def listen_on(host: str, port: int) -> socket.socket:
-    """Return a listening socket; ``::`` takes IPv4 as well.
-
-    Raises:
-        OSError: If that cannot be.
-    """
-    family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.create_server(
-        address[:2],
-        family=family,
-        backlog=_BACKLOG,
-        dualstack_ipv6=family == socket.AF_INET6 and address[0] == "::",
-    )
-    listener.setblocking(False)
-    return listener

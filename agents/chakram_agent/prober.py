@@ -12,42 +12,41 @@ import select
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import product
 from typing import TYPE_CHECKING
 
-from chakram.plan.probes import (
-    PROBE_ARRIVED,
-    PROBE_DROPPED,
-    PROBE_OFFERED,
-    PROBE_REFUSED,
-    PROBE_SENT,
-    PROBE_SPAN,
-    PROBE_TOO_BIG,
-    PROBE_UNREACHABLE,
-    ProbePlan,
-    ProbeTarget,
-)
+from chakram.control.event_codec import encode_progress, encode_rows
+from chakram.control.events import Progress
+from chakram.control.protocol_messages import pb
+from chakram.errors import ConfigError, PeerError
+from chakram.plan.probes import ProbeEvent, ProbePlan, ProbeTarget
 from chakram.results.records import RecordRows
+from chakram_agent.dataplane.opening import place_of
+from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
     name_of,
     probe_datagram,
     token_of,
 )
+from chakram_agent.dataplane.probe_port import ProbePort
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan, PortPlan
-    from chakram_agent.dataplane.probe_port import ProbePort
+    from chakram_agent.pipe import ShardPipe
+    from chakram_agent.policy import Policy
 
 
 _RECEIVES_PER_TURN = 64
 _NAP_NS = 100_000
 _POLL_NS = 2_000_000
-_ETHERNET_BYTES = 14
 _TRAIN_LIMIT_NS = 100_000_000
 """A sender that has had no room for so long gives its train up."""
 
 
+@dataclass(slots=True)
 class _Lane:
     """What one port sends, in its order, no faster than it may.
 
@@ -55,79 +54,77 @@ class _Lane:
         due_ns: When the next packet is due; None: there is no more.
     """
 
-    def __init__(
-        self,
-        port: PortPlan,
-        sockets: ProbePort,
-        probes: ProbePlan,
-        token: bytes,
-        start_ns: int,
-    ) -> None:
-        self.number = port.number
-        self.sockets = sockets
-        self._port = port
-        self._probes = probes
-        self._token = token
-        self._start_ns = start_ns
+    port: PortPlan
+    sockets: ProbePort
+    probes: ProbePlan
+    token: bytes
+    start_ns: int
+    due_ns: int | None = field(init=False)
+    _todo: Iterator[tuple[ProbeTarget, int, int]] = field(init=False)
+    _next: tuple[ProbeTarget, int, int] | None = field(init=False)
+
+    def __post_init__(self) -> None:
         self._todo = self._packets()
-        self._next = next(self._todo, None)
-        self.due_ns = None if self._next is None else self._time_of(self._next[0])
+        self._advance(self.start_ns)
 
     def _packets(self) -> Iterator[tuple[ProbeTarget, int, int]]:
-        probes = self._probes
+        probes = self.probes
         for target in probes.targets:
-            if target.source != self.number:
+            if target.source != self.port.number:
                 continue
-            for _ in range(1 if probes.is_train else probes.copies):
-                for path in range(len(probes.source_ports)):
-                    for packet in range(len(probes.packets)):
-                        yield target, packet, path
+            for _, path, packet in product(
+                range(1 if probes.is_train else probes.copies),
+                range(len(probes.source_ports)),
+                range(len(probes.packets)),
+            ):
+                yield target, packet, path
 
-    def _time_of(self, target: ProbeTarget) -> int:
-        return self._start_ns + target.offset_ns
+    def _advance(self, earliest_ns: int) -> None:
+        """Take up the next packet, which leaves at *earliest_ns* or later."""
+        self._next = next(self._todo, None)
+        self.due_ns = (
+            None
+            if self._next is None
+            else max(earliest_ns, self.start_ns + self._next[0].offset_ns)
+        )
 
     def send(self, now_ns: int) -> list[tuple[int, ProbeName, int, int]]:
         """Send what is due; return (event, which probe, how often, value) of it."""
         if self._next is None:
             return []
         target, packet, path = self._next
-        probes = self._probes
+        probes = self.probes
         kind = probes.packets[packet]
         source_port = probes.source_ports[path]
-        name = ProbeName(self.number, target.destination, packet, path)
+        name = ProbeName(self.port.number, target.destination, packet, path)
         remote = (target.address, target.udp_port)
         datagram = probe_datagram(
             name,
-            token=self._token,
+            token=self.token,
             size_bytes=kind.size_bytes,
-            local=(self._port.address, source_port),
+            local=(self.port.address, source_port),
             remote=remote,
         )
-        wire_ns = 0
-        if self._port.rate_bps is not None:
-            wire_bits = 8 * (kind.size_bytes + _ETHERNET_BYTES)
-            wire_ns = -(-wire_bits * 10**9 // self._port.rate_bps)
+        wire_ns = kind.wire_ns(self.port.rate_bps)
 
         def leave() -> int | None:
             return self.sockets.send(datagram, source_port, remote, kind.tos)
 
         if probes.is_train:
             sent, late_ns = _train(leave, probes.copies, wire_ns)
-            happened = [(PROBE_SENT, name, sent, 0), (PROBE_OFFERED, name, 1, late_ns)]
+            happened: list[tuple[int, ProbeName, int, int]] = [
+                (ProbeEvent.SENT, name, sent, 0),
+                (ProbeEvent.OFFERED, name, 1, late_ns),
+            ]
             now_ns, gap_ns = time.monotonic_ns(), probes.gap_ns
         else:
             refused = leave()
             if refused is None:
                 self.due_ns = now_ns + probes.gap_ns
                 return []
-            event = PROBE_REFUSED if refused else PROBE_SENT
+            event = ProbeEvent.REFUSED if refused else ProbeEvent.SENT
             happened, gap_ns = [(event, name, 1, refused)], max(probes.gap_ns, wire_ns)
-        self._next = next(self._todo, None)
-        self.due_ns = (
-            None
-            if self._next is None
-            else max(now_ns + gap_ns, self._time_of(self._next[0]))
-        )
+        self._advance(now_ns + gap_ns)
         return happened
 
 
@@ -259,13 +256,15 @@ class Prober:
             late = arrived - self._probes.copies // 2 - 1
             if late > 0:
                 rows.probes.extend(
-                    (PROBE_SPAN, *name, late, max(0, last_ns - first_ns), 0)
+                    (ProbeEvent.SPAN, *name, late, max(0, last_ns - first_ns), 0)
                 )
         for number, port in self._ports.items():
             dropped = port.socket_drops - self._drops[number]
             if dropped:
                 self._drops[number] += dropped
-                rows.probes.extend((PROBE_DROPPED, number, number, 0, 0, dropped, 0, 0))
+                rows.probes.extend(
+                    (ProbeEvent.DROPPED, number, number, 0, 0, dropped, 0, 0)
+                )
         return rows
 
     def close(self) -> None:
@@ -276,7 +275,7 @@ class Prober:
 
     def _schedule(self, lane: _Lane) -> None:
         if lane.due_ns is not None:
-            heappush(self._due, (lane.due_ns, lane.number))
+            heappush(self._due, (lane.due_ns, lane.port.number))
 
     def _receive(self, timeout_ns: int) -> None:
         for descriptor, _ in self._epoll.poll(max(0, timeout_ns // 1_000_000) / 1000):
@@ -285,7 +284,7 @@ class Prober:
                 for datagram, tos, stamp_ns in port.arrivals(_RECEIVES_PER_TURN):
                     name = name_of(datagram, token=self._token)
                     if name is not None:
-                        self._count(PROBE_ARRIVED, name, tos, 0)
+                        self._count(ProbeEvent.ARRIVED, name, tos, 0)
                         if self._probes.is_train:
                             self._note_arrival(name, stamp_ns)
             elif descriptor in self._senders:
@@ -296,10 +295,10 @@ class Prober:
             name = name_of(answer.datagram, token=self._token)
             if name is None:
                 continue  # too little of it came back
+            event, value = ProbeEvent.UNREACHABLE, answer.number
             if answer.number == errno.EMSGSIZE:
-                self._count(PROBE_TOO_BIG, name, answer.mtu, answer.address)
-            else:
-                self._count(PROBE_UNREACHABLE, name, answer.number, answer.address)
+                event, value = ProbeEvent.TOO_BIG, answer.mtu
+            self._count(event, name, value, answer.address)
 
     def _note_arrival(self, name: ProbeName, stamp_ns: int) -> None:
         """Note when a packet of a train came, by the kernel's clock.
@@ -317,3 +316,110 @@ class Prober:
         if count:
             self._counts[(event, *name, value, address)] += count
             self.packets += count
+
+
+_REPORT_NS = 100_000_000
+_LONGEST_WAIT_NS = 20_000_000
+_BUFFER_BYTES = 1 << 20
+
+
+def open_prober(plan: AgentPlan, policy: Policy) -> Prober:
+    """Open the ports of a plan of probes, each in its network namespace.
+
+    Raises:
+        ChakramError: If a port cannot be opened, or a destination is not allowed or
+            would be reached through ``lo``.
+    """
+    ports: dict[int, ProbePort] = {}
+    try:
+        for port in plan.ports:
+            ports[port.number] = _open(port, plan, policy)
+    except BaseException:
+        for opened in ports.values():
+            opened.close()
+        raise
+    return Prober(plan, ports)
+
+
+def _open(port: PortPlan, plan: AgentPlan, policy: Policy) -> ProbePort:
+    probes = plan.probes
+    where = f"port {port.number} ({port.host})"
+    if not port.open.startswith("udp:") or probes is None:
+        raise ConfigError(
+            where, f"{port.open!r} cannot send probes", "ports of kind udp: can"
+        )
+    targets = [each.address for each in probes.targets if each.source == port.number]
+    with place_of(port, targets, policy=policy, members=plan.peers):
+        return ProbePort(
+            port.interface,
+            PortOptions(
+                address=port.address,
+                udp_port=port.udp_port,
+                destinations=(),
+                source_ports=probes.source_ports,
+                data_tos=0,
+                control_tos=0,
+                cnp_tos=0,
+                buffer_bytes=_BUFFER_BYTES,
+            ),
+        )
+
+
+def probe(
+    prober: Prober,
+    pipe: ShardPipe,
+    next_command: Callable[[], pb.ShardCommand | None],
+    *,
+    arm_lease: Callable[[], None],
+    check_lease: Callable[[int], None],
+) -> bool:
+    """Send and receive until the agent says stop; tell whether it did.
+
+    Raises:
+        PeerError: If the agent says something else.
+        RunFailed: If it gives no sign of life any more.
+    """
+    prober.watch(pipe.fileno())
+    armed = finished = False
+    next_report_ns = 0
+    while not pipe.closed:
+        now_ns = time.monotonic_ns()
+        check_lease(now_ns)
+        prober.turn(now_ns)
+        while (command := next_command()) is not None:
+            match command.WhichOneof("command"):
+                case "arm":
+                    prober.arm(command.arm.start_ns)
+                    arm_lease()
+                    armed = True
+                case "stop":
+                    prober.receive_all()
+                    _report(prober, pipe, now_ns, finished=False, is_over=True)
+                    return True
+                case kind:
+                    raise PeerError("agent", f"said {kind} to a shard that probes")
+        pipe.flush()
+        if armed and now_ns >= next_report_ns:
+            next_report_ns = now_ns + _REPORT_NS
+            # What other agents send later than this one counts, too.
+            has_ended = not finished and prober.finished(now_ns)
+            _report(prober, pipe, now_ns, finished=has_ended, is_over=finished)
+            finished = finished or has_ended
+        prober.wait(_LONGEST_WAIT_NS)
+    return False
+
+
+def _report(
+    prober: Prober, pipe: ShardPipe, now_ns: int, *, finished: bool, is_over: bool
+) -> None:
+    rows = prober.take_rows()
+    if len(rows):
+        pipe.send(pb.ShardReport(records=encode_rows(rows)).SerializeToString())
+    if is_over:
+        return
+    progress = Progress(
+        time_ns=now_ns, counter=prober.packets, iterations=(), waiting_for=()
+    )
+    pipe.send(pb.ShardReport(progress=encode_progress(progress)).SerializeToString())
+    if finished:
+        pipe.send(pb.ShardReport(finished=pb.ShardFinished()).SerializeToString())

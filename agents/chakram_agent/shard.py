@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import mmap
 import os
 import signal
 import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
@@ -28,20 +30,100 @@ from chakram.control.events import Progress
 from chakram.control.protocol_messages import decode_message, pb
 from chakram.errors import ChakramError, PeerError, RunFailed
 from chakram.fabric.process import die_with_parent
+from chakram.replay.endpoint import Endpoint
+from chakram.replay.local import connect_local
 from chakram.results.records import RecordRows
+from chakram.roce.shared_line import SharedLine
 from chakram_agent.counters import SharedCounters
+from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.dataplane.memory import MemoryNetwork
+from chakram_agent.dataplane.opening import open_line
 from chakram_agent.lease import LEASE_SENTENCE, Lease
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.policy import Policy
-from chakram_agent.probing import open_prober, probe
-from chakram_agent.sampling import Sampler
-from chakram_agent.shard_ports import build_plane
-from chakram_agent.tally import TURNS_PER_PORT, Tally
+from chakram_agent.prober import open_prober, probe
+from chakram_agent.tally import TURNS_PER_PORT, Sampler, Tally
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan
-    from chakram_agent.dataplane.loop import DataPlane
+    from chakram.plan.plan import AgentPlan, PortPlan
+    from chakram.plan.transport import TransportPlan
+    from chakram_agent.dataplane.loop import Line
     from chakram_agent.prober import Prober
+
+
+def build_plane(
+    plan: AgentPlan, policy: Policy, parts: Iterable[pb.PortPart] = ()
+) -> DataPlane:
+    """Open all ports of *plan*, each in its network namespace, with their endpoints.
+
+    Args:
+        plan: The shard's part of it.
+        policy: What this agent may send to.
+        parts: What the agent has opened for ports that other shards have as well.
+
+    Raises:
+        ChakramError: If a port cannot be opened, a destination is not allowed or would
+            be reached through ``lo``, or a program does not fit its queue pairs.
+    """
+    network = MemoryNetwork()
+    part_of = {part.port: part for part in parts}
+    lines: list[Line] = []
+    try:
+        for port in plan.ports:
+            part = part_of.get(port.number)
+            lines.append(_open_line(port, plan, policy, network, part))
+        connect_local([line.endpoint for line in lines])
+    except BaseException:
+        for line in lines:
+            line.port.close()
+        raise
+    return DataPlane(lines)
+
+
+def _open_line(
+    port: PortPlan,
+    plan: AgentPlan,
+    policy: Policy,
+    network: MemoryNetwork,
+    part: pb.PortPart | None,
+) -> Line:
+    ranks = [rank for rank in plan.ranks if rank.port == port.number]
+    transport = plan.transport
+    endpoint = Endpoint(
+        port=port,
+        ranks=ranks,
+        transport=transport,
+        settings=plan.settings,
+        rank_numbers=plan.numbers(),
+        line=None if part is None else _shared_line(port, transport, part),
+        has_arrivals=True,
+    )
+    return open_line(
+        endpoint,
+        transport,
+        policy=policy,
+        members=plan.peers,
+        network=network,
+        receiver=None if part is None else socket.socket(fileno=part.receiver),
+    )
+
+
+def _shared_line(
+    port: PortPlan, transport: TransportPlan, part: pb.PortPart
+) -> SharedLine | None:
+    try:
+        if port.rate_bps is None:
+            return None  # nothing to keep together
+        words = mmap.mmap(part.line, os.fstat(part.line).st_size)
+    finally:
+        os.close(part.line)
+    return SharedLine(
+        rate_bps=port.rate_bps,
+        burst_bound_ns=transport.burst_bound_ns,
+        saves_up=transport.saves_up,
+        words=memoryview(words).cast("q"),
+        index=part.index,
+    )
 
 
 CHORES_NS = 1_000_000

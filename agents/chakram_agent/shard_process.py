@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from chakram.control.protocol_messages import decode_message, pb
 from chakram.errors import EnvironmentProblem
@@ -31,30 +32,21 @@ async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | Non
         return None
 
 
+@dataclass(slots=True)
 class ShardProcess:
     """A running data-plane process; ``start`` makes it.
 
     Attributes:
         number: Of the shard.
         counters: What it counts.
-        waiting_for: What its ranks waited for when it ended, or when it failed.
     """
 
-    def __init__(
-        self,
-        number: int,
-        process: asyncio.subprocess.Process,
-        counters: SharedCounters,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self.number = number
-        self.counters = counters
-        self.waiting_for: tuple[str, ...] = ()
-        self._process = process
-        self._reader = reader
-        self._writer = writer
-        self._killer: asyncio.TimerHandle | None = None
+    number: int
+    counters: SharedCounters
+    _process: asyncio.subprocess.Process
+    _reader: asyncio.StreamReader
+    _writer: asyncio.StreamWriter
+    _killer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(
@@ -99,7 +91,7 @@ class ShardProcess:
         finally:
             theirs.close()
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(number, process, counters, reader, writer)
+        return cls(number, counters, process, reader, writer)
 
     def tell(self, command: pb.ShardCommand) -> None:
         """Say something to the shard; it is gone if it does not hear it."""

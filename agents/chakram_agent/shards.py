@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chakram.control.codec import encode_plan
@@ -16,63 +16,46 @@ from chakram.control.events import AgentEvent, CountersSnapshot, Progress, Recor
 from chakram.control.protocol_messages import pb
 from chakram.errors import ChakramError
 from chakram.fabric.cores import shard_core
+from chakram_agent import events
 from chakram_agent.divided import DividedPorts
-from chakram_agent.events import (
-    Abort,
-    Event,
-    ShardFailed,
-    ShardFinished,
-    ShardReady,
-    ShardStopped,
-)
 from chakram_agent.lease import LAPSED, Lease
 from chakram_agent.shard_process import ShardProcess
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
-    from chakram_agent.metering import Metering
+    from chakram_agent.counters import Metering
     from chakram_agent.policy import Policy
 
 
+@dataclass(slots=True)
 class Shards:
     """The data-plane processes of one plan after the other.
 
-    Args:
+    Attributes:
         policy: What the agent allows.
         tasks: Owns the tasks that listen to them.
         metering: Adds up what they count.
         pin: Whether each keeps to one core.
         dispatch: Takes what happens to them, for the agent to decide upon.
         tell: Takes what the controller is to know; False: it has too much to take.
-
-    Attributes:
         failure: What ended a run first, as far as a shard has said it.
         waiting_for: What ranks waited for when a run failed, a sentence each.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        tasks: asyncio.TaskGroup,
-        metering: Metering,
-        *,
-        pin: bool,
-        dispatch: Callable[[Event], None],
-        tell: Callable[[AgentEvent], bool],
-    ) -> None:
-        self._policy = policy
-        self._tasks = tasks
-        self._metering = metering
-        self._pin = pin
-        self._dispatch = dispatch
-        self._tell = tell
-        self._processes: dict[int, ShardProcess] = {}
-        self._divided = DividedPorts()
-        self._called_off = False
-        self._lease = Lease()
-        self.failure: ChakramError | None = None
-        self.waiting_for: list[str] = []
-        self._progress: dict[int, Progress] = {}
+    policy: Policy
+    tasks: asyncio.TaskGroup
+    metering: Metering
+    _: KW_ONLY
+    pin: bool
+    dispatch: Callable[[events.Event], None]
+    tell: Callable[[AgentEvent], bool]
+    failure: ChakramError | None = None
+    waiting_for: list[str] = field(default_factory=list)
+    _processes: dict[int, ShardProcess] = field(default_factory=dict)
+    _divided: DividedPorts = field(default_factory=DividedPorts)
+    _called_off: bool = False
+    _lease: Lease = field(default_factory=Lease)
+    _progress: dict[int, Progress] = field(default_factory=dict)
 
     # ---- what the agent asks for -----------------------------------------------------
 
@@ -93,10 +76,10 @@ class Shards:
         self.forget()
         self._called_off = False
         numbers = plan.shard_numbers()
-        usable = os.sched_getaffinity(0) if self._pin else ()
+        usable = os.sched_getaffinity(0) if self.pin else ()
         for index, number in enumerate(numbers):
             core = shard_core(usable, number=index, shards=len(numbers))
-            self._tasks.create_task(
+            self.tasks.create_task(
                 self._run(
                     index,
                     shard_part(plan, number),
@@ -150,9 +133,9 @@ class Shards:
         """Return all counters of the run as they are now."""
         return CountersSnapshot(
             time_ns=time.monotonic_ns(),
-            values=self._metering.of_run(),
+            values=self.metering.of_run(),
             loads=tuple(
-                counters.load(number) for number, counters in self._metering.shards()
+                counters.load(number) for number, counters in self.metering.shards()
             ),
         )
 
@@ -180,27 +163,27 @@ class Shards:
         except ChakramError as error:
             self.failure = self.failure or error
             self._divided.leave(number)
-            self._dispatch(ShardStopped(shard=number, reason=str(error)))
+            self.dispatch(events.ShardStopped(shard=number, reason=str(error)))
             return
         except asyncio.CancelledError:
             self._divided.leave(number)
             raise
         self._processes[number] = shard
-        self._metering.add_shard(number, shard.counters)
+        self.metering.add_shard(number, shard.counters)
         try:
             if self._called_off:
                 shard.stop()  # while the process started
             setup = pb.ShardSetup(
                 shard=number,
                 plan=encode_plan(plan),
-                allow=[str(prefix) for prefix in self._policy.allow],
+                allow=[str(prefix) for prefix in self.policy.allow],
                 parts=parts,
             )
             shard.tell(pb.ShardCommand(setup=setup))
             async for report in shard.reports():
                 self._take_report(number, report)
         except ChakramError as error:
-            self._dispatch(ShardFailed(shard=number, reason=str(error)))
+            self.dispatch(events.ShardFailed(shard=number, reason=str(error)))
         except asyncio.CancelledError:
             shard.kill()
             raise
@@ -209,35 +192,35 @@ class Shards:
                 reason = await shard.close()
             finally:
                 del self._processes[number]
-                self._metering.remove_shard(number)
+                self.metering.remove_shard(number)
                 self._divided.leave(number)
         if not self._processes:
-            self._tell(self.counters())  # with what the last words have added
-        self._dispatch(ShardStopped(shard=number, reason=reason))
+            self.tell(self.counters())  # with what the last words have added
+        self.dispatch(events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:
         now_ns = time.monotonic_ns()
         match report.WhichOneof("report"):
             case "ready":
-                self._dispatch(ShardReady(shard=number))
+                self.dispatch(events.ShardReady(shard=number))
             case "progress":
                 self._note_progress(
                     number, decode_progress(report.progress, time_ns=now_ns)
                 )
             case "records":
                 rows = decode_rows(report.records, where=f"shard {number}")
-                self._metering.note(rows)
-                if not self._tell(RecordBatch(time_ns=now_ns, rows=rows)):
-                    self._dispatch(
-                        Abort(reason="the controller does not take the records")
+                self.metering.note(rows)
+                if not self.tell(RecordBatch(time_ns=now_ns, rows=rows)):
+                    self.dispatch(
+                        events.Abort(reason="the controller does not take the records")
                     )
             case "finished":
-                self._dispatch(ShardFinished(shard=number))
+                self.dispatch(events.ShardFinished(shard=number))
             case "failed":
                 error = rebuild(report.failed.error)
                 self.failure = self.failure or error
                 self.waiting_for.extend(report.failed.waiting_for)
-                self._dispatch(ShardFailed(shard=number, reason=_reason(error)))
+                self.dispatch(events.ShardFailed(shard=number, reason=_reason(error)))
             case "stopped":
                 self.waiting_for.extend(
                     sentence
@@ -249,7 +232,7 @@ class Shards:
         """Tell the controller about all shards as one."""
         self._progress[number] = progress
         parts = self._progress.values()
-        self._tell(
+        self.tell(
             Progress(
                 time_ns=progress.time_ns,
                 counter=sum(part.counter for part in parts),

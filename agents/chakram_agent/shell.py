@@ -11,11 +11,11 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
@@ -47,13 +47,13 @@ from chakram.errors import (
 )
 from chakram_agent.agent import Agent
 from chakram_agent.dataplane.opening import PORT_KINDS
-from chakram_agent.gate import Gate, listen_on
+from chakram_agent.gate import Gate
 from chakram_agent.state import TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
+    from chakram_agent.agent import Session
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
-    from chakram_agent.session import Session
 
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 FIRST_HEARTBEAT_S = 5.0
 CLOSE_GRACE_S = 0.5
 MAX_NAME = 200
+_BACKLOG = 512
 
 _CODES: tuple[tuple[type[ChakramError], grpc.StatusCode], ...] = (
     (UnexpectedEvent, grpc.StatusCode.FAILED_PRECONDITION),
@@ -189,18 +190,13 @@ async def _refusals(context: Context) -> AsyncIterator[None]:
     try:
         yield
     except ChakramError as error:
-        await _refuse(context, error)
-
-
-async def _refuse(context: Context, error: ChakramError) -> NoReturn:
-    log.info("refused a call error=%s", error)
-    code = next(code for kind, code in _CODES if isinstance(error, kind))
-    await context.abort(
-        code,
-        # HTTP/2 headers hold about 8 KiB, and the whole error travels beside this.
-        str(error)[:500],
-        trailing_metadata=((METADATA_KEY, encode_error(error)),),
-    )
+        log.info("refused a call error=%s", error)
+        await context.abort(
+            next(code for kind, code in _CODES if isinstance(error, kind)),
+            # HTTP/2 headers hold about 8 KiB, and the whole error travels beside this.
+            str(error)[:500],
+            trailing_metadata=((METADATA_KEY, encode_error(error)),),
+        )
 
 
 def describe(agent: Agent) -> AgentDescription:
@@ -268,50 +264,40 @@ async def serve(
     with ExitStack() as stack:
         gate = None
         if options.tls is None:
-            address = bind(server, options)
+            address = bind(server, options.listen)
+            if address.startswith("unix:"):
+                path = Path(address.removeprefix("unix:"))
+                stack.callback(path.unlink, missing_ok=True)
         else:
             inner = f"{stack.enter_context(TemporaryDirectory(prefix='chakram-'))}/grpc"
             context = server_context(options.tls)
             listener = stack.enter_context(_listener(options.listen))
             address = f"{_host(options.listen)}:{listener.getsockname()[1]}"
-            bind(server, replace(options, listen=f"unix:{inner}"))
+            bind(server, f"unix:{inner}")
             gate = partial(Gate, listener, context, inner)
-        await _serve(server, options, address, gate, ready, stop, metrics)
-
-
-async def _serve(
-    server: grpc.aio.Server,
-    options: ServeOptions,
-    address: str,
-    gate: Callable[[asyncio.TaskGroup], Gate] | None,
-    ready: Callable[[str], None],
-    stop: asyncio.Event,
-    metrics: AgentMetrics | None,
-) -> None:
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            agent = Agent(
-                options.policy,
-                tasks,
-                pin=options.pin,
-                traffic_lease_ns=options.traffic_lease_ns,
-                metrics=metrics,
-            )
-            add_AgentServicer_to_server(AgentService(agent), server)
-            await server.start()
-            own = [tasks.create_task(agent.keep_time(), name="time")]
-            if gate is not None:
-                own.append(tasks.create_task(gate(tasks).serve(), name="gate"))
-            ready(address)
-            await stop.wait()
-            await agent.shut_down("the agent is shutting down")
-            await server.stop(CLOSE_GRACE_S)
-            for task in own:
-                task.cancel()
-    finally:
-        # After a failure above; ends at once where it has been stopped before.
-        await server.stop(0)
-        _remove_unix_socket(address)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                agent = Agent(
+                    options.policy,
+                    tasks,
+                    pin=options.pin,
+                    traffic_lease_ns=options.traffic_lease_ns,
+                    metrics=metrics,
+                )
+                add_AgentServicer_to_server(AgentService(agent), server)
+                await server.start()
+                own = [tasks.create_task(agent.keep_time(), name="time")]
+                if gate is not None:
+                    own.append(tasks.create_task(gate(tasks).serve(), name="gate"))
+                ready(address)
+                await stop.wait()
+                await agent.shut_down("the agent is shutting down")
+                await server.stop(CLOSE_GRACE_S)
+                for task in own:
+                    task.cancel()
+        finally:
+            # After a failure above; ends at once where it has been stopped before.
+            await server.stop(0)
 
 
 def _refuse_strangers(options: ServeOptions) -> None:
@@ -341,14 +327,13 @@ def _refuse_strangers(options: ServeOptions) -> None:
     )
 
 
-def bind(server: grpc.aio.Server, options: ServeOptions) -> str:
+def bind(server: grpc.aio.Server, listen: str) -> str:
     """Open the listening socket; return its address, with the port that it got.
 
     Raises:
         PortInUse: If another process listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
     """
-    listen = options.listen
     if listen.startswith("unix:"):
         _clear_unix_socket(listen.removeprefix("unix:"))
     try:
@@ -370,17 +355,31 @@ def _host(listen: str) -> str:
 
 
 def _listener(listen: str) -> socket.socket:
-    """Return the socket of an address ``host:port``.
+    """Return the socket of an address ``host:port``; ``::`` takes IPv4 as well.
 
     Raises:
         PortInUse: If another process listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
         ConfigError: If that is no address.
     """
+    host, _, port = listen.rpartition(":")
     try:
-        return listen_on(_host(listen).strip("[]"), int(listen.rpartition(":")[2]))
+        family, _, _, _, address = socket.getaddrinfo(
+            host.strip("[]"),
+            int(port),
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+        listener = socket.create_server(
+            address[:2],
+            family=family,
+            backlog=_BACKLOG,
+            dualstack_ipv6=family == socket.AF_INET6 and address[0] == "::",
+        )
     except (OSError, ValueError, OverflowError) as error:
         raise _why_not(listen) from error
+    listener.setblocking(False)
+    return listener
 
 
 def _clear_unix_socket(path: str) -> None:
@@ -407,11 +406,6 @@ def _clear_unix_socket(path: str) -> None:
     raise PortInUse(
         f"unix:{path}", "another agent listens there", "end it, or choose another path"
     )
-
-
-def _remove_unix_socket(address: str) -> None:
-    if address.startswith("unix:"):
-        Path(address.removeprefix("unix:")).unlink(missing_ok=True)
 
 
 def _why_not(listen: str) -> ChakramError:

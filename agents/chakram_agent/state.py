@@ -24,29 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from chakram.errors import AgentError, UnexpectedEvent
-from chakram_agent.events import (
-    Abort,
-    Arm,
-    ArmShards,
-    Attach,
-    Detach,
-    EndSession,
-    Event,
-    Heartbeat,
-    Instruction,
-    Prepare,
-    Release,
-    ReportFailed,
-    ReportFinished,
-    Reset,
-    ShardFailed,
-    ShardFinished,
-    ShardReady,
-    ShardStopped,
-    StartShards,
-    StopShards,
-    Tick,
-)
+from chakram_agent import events
 
 NEVER = 2**63 - 1
 TRAFFIC_LEASE_NS = 1_500_000_000
@@ -95,7 +73,7 @@ class AgentState:
     """DRAINING leads to IDLE: nobody waits for a report."""
     _heartbeat_ns: int = 0
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: events.Event) -> list[events.Instruction]:
         """Take an event; return what is to be done, in this order.
 
         Raises:
@@ -104,25 +82,25 @@ class AgentState:
                 nothing has changed.
         """
         match event:
-            case Attach():
+            case events.Attach():
                 return self._attach(event)
-            case Heartbeat():
+            case events.Heartbeat():
                 self._require_session(event.session)
                 self._heartbeat_ns = max(self._heartbeat_ns, event.now_ns)
                 return []
-            case Detach():
+            case events.Detach():
                 return self._lost(event.session, "the controller has left")
-            case Prepare():
+            case events.Prepare():
                 return self._prepare(event)
-            case Arm():
+            case events.Arm():
                 return self._arm(event)
-            case Abort():
+            case events.Abort():
                 if self.phase in ACTIVE or self.phase is Phase.DONE:
                     return self._drain(event.reason)
                 return []
-            case Reset():
+            case events.Reset():
                 return self._reset(event)
-            case Tick():
+            case events.Tick():
                 return self._tick(event.now_ns)
             case _:
                 return self._shard_event(event)
@@ -167,7 +145,7 @@ class AgentState:
 
     # ---- the controller --------------------------------------------------------------
 
-    def _attach(self, event: Attach) -> list[Instruction]:
+    def _attach(self, event: events.Attach) -> list[events.Instruction]:
         if self.session is not None:
             raise AgentError(
                 "session",
@@ -193,7 +171,7 @@ class AgentState:
                 "attach again",
             )
 
-    def _prepare(self, event: Prepare) -> list[Instruction]:
+    def _prepare(self, event: events.Prepare) -> list[events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.IDLE:
             raise self._unexpected("prepare", "reset it first")
@@ -204,9 +182,9 @@ class AgentState:
         self._shards = event.shards
         self._goes_on = event.goes_on
         self._live = set(range(event.shards))
-        return [StartShards(count=event.shards)]
+        return [events.StartShards(count=event.shards)]
 
-    def _arm(self, event: Arm) -> list[Instruction]:
+    def _arm(self, event: events.Arm) -> list[events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.PREPARED:
             raise self._unexpected("arm", "prepare it first")
@@ -219,9 +197,9 @@ class AgentState:
             )
         self.phase = Phase.ARMED
         self.start_ns = event.start_ns
-        return [ArmShards(start_ns=event.start_ns)]
+        return [events.ArmShards(start_ns=event.start_ns)]
 
-    def _reset(self, event: Reset) -> list[Instruction]:
+    def _reset(self, event: events.Reset) -> list[events.Instruction]:
         self._require_session(event.session)
         match self.phase:
             case Phase.IDLE:
@@ -233,13 +211,13 @@ class AgentState:
                 return self._drain("reset")
         raise self._unexpected("reset", "abort it first")
 
-    def _lost(self, session: str, reason: str) -> list[Instruction]:
+    def _lost(self, session: str, reason: str) -> list[events.Instruction]:
         """End the session; what it was for ends with it."""
         if session != self.session:
             return []  # its end has been noticed before
         self.session = None
         self.controller = ""
-        ended = EndSession(session=session, reason=reason)
+        ended = events.EndSession(session=session, reason=reason)
         match self.phase:
             case Phase.IDLE:
                 return [ended]
@@ -251,7 +229,7 @@ class AgentState:
         self._releasing = True
         return [*self._drain(reason), ended]
 
-    def _tick(self, now_ns: int) -> list[Instruction]:
+    def _tick(self, now_ns: int) -> list[events.Instruction]:
         if self.session is not None and now_ns - self._heartbeat_ns >= self._lease_ns():
             seconds = self._lease_ns() / 1e9
             return self._lost(
@@ -273,35 +251,33 @@ class AgentState:
 
     # ---- the shards ------------------------------------------------------------------
 
-    def _shard_event(
-        self, event: ShardReady | ShardFinished | ShardFailed | ShardStopped
-    ) -> list[Instruction]:
+    def _shard_event(self, event: events.ShardEvent) -> list[events.Instruction]:
         if event.shard not in self._live:
             raise UnexpectedEvent(
                 f"agent in phase {self.phase.name}",
                 f"got {event}, but that shard does not live",
             )
-        if isinstance(event, ShardStopped):
+        if isinstance(event, events.ShardStopped):
             return self._shard_stopped(event)
         if self.phase in (Phase.DRAINING, Phase.DONE):
             return []  # said before it heard that it is to stop
         match event:
-            case ShardReady() if self.phase is Phase.PREPARING:
+            case events.ShardReady() if self.phase is Phase.PREPARING:
                 self._ready.add(event.shard)
                 if len(self._ready) == self._shards:
                     self.phase = Phase.PREPARED
                 return []
-            case ShardFinished() if self.phase in TRAFFIC:
+            case events.ShardFinished() if self.phase in TRAFFIC:
                 self._finished.add(event.shard)
                 if len(self._finished) < self._shards:
                     return []
                 self.phase = Phase.DONE
-                return [ReportFinished()]
-            case ShardFailed():
+                return [events.ReportFinished()]
+            case events.ShardFailed():
                 return self._drain(event.reason)
         raise UnexpectedEvent(f"agent in phase {self.phase.name}", f"got {event}")
 
-    def _shard_stopped(self, event: ShardStopped) -> list[Instruction]:
+    def _shard_stopped(self, event: events.ShardStopped) -> list[events.Instruction]:
         self._live.discard(event.shard)
         if self.phase in ACTIVE:
             return self._drain(event.reason)
@@ -309,26 +285,26 @@ class AgentState:
             return self._drained()
         return []
 
-    def _drain(self, reason: str) -> list[Instruction]:
+    def _drain(self, reason: str) -> list[events.Instruction]:
         self.reason = reason
         if not self._live:
             return self._drained()
         self.phase = Phase.DRAINING
-        return [StopShards()]
+        return [events.StopShards()]
 
-    def _drained(self) -> list[Instruction]:
+    def _drained(self) -> list[events.Instruction]:
         if self._releasing:
             return self._release()
         self.phase = Phase.FAILED
-        return [ReportFailed(reason=self.reason or "")]
+        return [events.ReportFailed(reason=self.reason or "")]
 
-    def _release(self) -> list[Instruction]:
+    def _release(self) -> list[events.Instruction]:
         self.phase = Phase.IDLE
         self.run_id = self.start_ns = self.reason = None
         self._shards = 0
         self._live, self._ready, self._finished = set(), set(), set()
         self._releasing = self._goes_on = False
-        return [Release()]
+        return [events.Release()]
 
     def _unexpected(self, asked: str, hint: str) -> UnexpectedEvent:
         return UnexpectedEvent(

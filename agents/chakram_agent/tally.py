@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
-from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram.replay import samples
+from chakram.replay.samples import port_values, queue_pair_owners, queue_pair_row
 from chakram.results.counters import distribution_slot, fault_slot, slot
 from chakram.results.statistics import (
     HistogramCounts,
@@ -22,14 +24,89 @@ from chakram.results.statistics import (
     counters_of,
     sampled_of,
 )
-from chakram_agent.sampling import port_row
-from chakram_agent.utilisation import Utilisation
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram.roce.queue_pair import QueuePair
     from chakram_agent.counters import SharedCounters
     from chakram_agent.dataplane.loop import DataPlane, Line
+
+
+LOOKED_AT_PER_BIN = 512
+ROWS_PER_BIN = 64
+TURNS_PER_BIN = 8
+"""A snapshot takes a few microseconds, and while it is taken no packet moves."""
+
+
+class Sampler(samples.Sampler):
+    """Samples the lines of one data plane.
+
+    Args:
+        plane: The data plane.
+        plan: What it executes: the part of one shard.
+        bin_ns: Time between two samples; 0: none are taken before the end.
+    """
+
+    def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
+        (shard,) = plan.shard_numbers()
+        lines = plane.lines
+        super().__init__(
+            [line.endpoint for line in lines],
+            [plan],
+            port_row=lambda at, *sampled: port_row(lines[at], shard, *sampled),
+            bin_ns=bin_ns,
+            most_looked_at=LOOKED_AT_PER_BIN,
+            most_rows=ROWS_PER_BIN,
+            turns_per_bin=TURNS_PER_BIN,
+        )
+
+
+def port_row(
+    line: Line, shard: int, counted: tuple[int, ...], disturbances: int
+) -> tuple[int, ...]:
+    """Return the values of ``PORT_FIELDS`` behind time and number."""
+    port = line.port
+    return port_values(
+        counted,
+        disturbances,
+        shard=shard,
+        rx_bytes=line.received_bytes,
+        socket_drops=port.socket_drops,
+        send_retries=port.send_retries,
+    )
+
+
+# A process that is at its limit need not let anything wait that is due: its
+# acknowledgements come late, and windows hold the others back.  So how long due packets
+# waited does not show it, and neither does its share of a run, with all the time in
+# which ranks compute.
+class Utilisation:
+    """How busy a data plane is while its ranks are measured and communicate.
+
+    Args:
+        plane: The data plane.
+
+    Attributes:
+        measured_ns: Time in which a rank communicated in a measured iteration.
+        measured_busy_ns: What of that the plane was busy for.
+    """
+
+    def __init__(self, plane: DataPlane) -> None:
+        self.measured_ns = 0
+        self.measured_busy_ns = 0
+        self._plane = plane
+        self._looked_ns: int | None = None
+        self._busy_ns = 0
+
+    def look(self, now_ns: int) -> None:
+        """Count the time since the last look, by what ranks do now."""
+        before_ns, self._looked_ns = self._looked_ns, now_ns
+        busy_before_ns, self._busy_ns = self._busy_ns, self._plane.busy_ns
+        if before_ns is None:
+            return
+        if any(line.endpoint.is_measuring() for line in self._plane.lines):
+            self.measured_ns += now_ns - before_ns
+            self.measured_busy_ns += self._busy_ns - busy_before_ns
 
 
 QUEUE_PAIRS_PER_TURN = 2
@@ -63,27 +140,17 @@ def _queued_ns() -> int:
         return 0
 
 
+@dataclass(slots=True, eq=False)
 class _Pair:
     """A queue pair, who it belongs to, and what has been counted of it."""
 
-    __slots__ = (
-        "counted",
-        "first_rate_bps",
-        "has_failed",
-        "is_limited",
-        "pair",
-        "peer",
-        "rank",
-    )
-
-    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
-        self.pair = pair
-        self.rank = rank
-        self.peer = peer
-        self.counted: QueuePairStatistics | None = None
-        self.first_rate_bps = pair.statistics().rate_bps or 0
-        self.is_limited = False
-        self.has_failed = False
+    pair: QueuePair
+    rank: int
+    peer: int
+    first_rate_bps: int
+    counted: QueuePairStatistics | None = None
+    is_limited: bool = False
+    has_failed: bool = False
 
 
 class Tally:
@@ -119,7 +186,11 @@ class Tally:
         self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
         owners = queue_pair_owners(plan)
         self._pairs = [
-            _Pair(pair, *owners[line.endpoint.port.number, pair.qpn])
+            _Pair(
+                pair,
+                *owners[line.endpoint.port.number, pair.qpn],
+                pair.statistics().rate_bps or 0,
+            )
             for line in plane.lines
             for pair in line.endpoint.engine.queue_pairs()
         ]
@@ -167,8 +238,16 @@ class Tally:
         now = line.endpoint.engine.statistics()
         _add(values, _PORT_SLOTS, self._ports[index], now)
         self._ports[index] = now
-        self._count_sockets(index, line, values)
-        self._count_faults(index, line, values)
+        drops, retries, received = self._sockets[index]
+        sockets = (line.port.socket_drops, line.port.send_retries, line.received_bytes)
+        values[_SOCKET_DROPS] += sockets[0] - drops
+        values[_SEND_RETRIES] += sockets[1] - retries
+        values[_RX_BYTES] += sockets[2] - received
+        self._sockets[index] = sockets
+        disturbed = line.endpoint.engine.faults_disturbed()
+        for fault, count in disturbed.items():
+            values[fault_slot(fault)] += count - self._disturbed[index].get(fault, 0)
+        self._disturbed[index] = disturbed
         port = line.endpoint.port.number
         sampled = port_row(line, self._place, *sampled_of(now))
         row = (time.monotonic_ns(), port, *sampled)
@@ -199,22 +278,6 @@ class Tally:
                 queue_pairs_failed=self._failed,
             )
         )
-
-    def _count_sockets(self, index: int, line: Line, values: memoryview[int]) -> None:
-        drops, retries, received = self._sockets[index]
-        port = line.port
-        now = (port.socket_drops, port.send_retries, line.received_bytes)
-        values[_SOCKET_DROPS] += now[0] - drops
-        values[_SEND_RETRIES] += now[1] - retries
-        values[_RX_BYTES] += now[2] - received
-        self._sockets[index] = now
-
-    def _count_faults(self, index: int, line: Line, values: memoryview[int]) -> None:
-        before = self._disturbed[index]
-        now = line.endpoint.engine.faults_disturbed()
-        for fault, count in now.items():
-            values[fault_slot(fault)] += count - before.get(fault, 0)
-        self._disturbed[index] = now
 
     def _count_distributions_of(self, index: int) -> None:
         """Bring the distributions of a line up to date; behind the last: of the plane.

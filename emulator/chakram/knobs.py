@@ -4,7 +4,7 @@ A ``Knob`` in the type of a field says what the field's other bounds do not: its
 in the wire message and its key in the experiment file.  What it means says the text
 below the field.  From it follow the message (``tools/generate_proto.py``) and its
 mapping (``chakram.control.mapper``), the key with its type, bounds, default and help
-(``chakram.config.knobs``), and so the JSON Schema and the reference.
+(``chakram.config.transport``), and so the JSON Schema and the reference.
 """
 
 from __future__ import annotations

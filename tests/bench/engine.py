@@ -29,8 +29,7 @@ from chakram.program.operations import Operation, RankProgram
 from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
-from chakram_agent.shard import GARBAGE_THRESHOLD
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
 from tests.bench.extent import sized
 from tests.made_plans import (
     collective,

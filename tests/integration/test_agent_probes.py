@@ -13,7 +13,7 @@ from chakram.control.events import Failed, Finished, PhaseChanged, RecordBatch
 from chakram.errors import PlanError
 from chakram.plan.plan import AgentPlan
 from chakram.preflight.probing import plan_probes, read_probes
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from chakram.results.records import RecordRows
 from chakram_agent.dataplane.probe_packets import ProbeName, probe_datagram, token_of
 from tests.agents import agent_in, start, until_the_end

@@ -12,7 +12,7 @@ from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.results.statistics import PortStatistics
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved

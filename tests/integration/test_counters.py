@@ -35,9 +35,8 @@ from chakram.results.statistics import PortStatistics, QueuePairStatistics
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
-from chakram_agent.sampling import Sampler
-from chakram_agent.shard_ports import build_plane
-from chakram_agent.tally import Tally
+from chakram_agent.shard import build_plane
+from chakram_agent.tally import Sampler, Tally
 from tests.made_plans import make_plan, program, receive, send
 from tests.plans import dcqcn_arguments
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -22,7 +22,7 @@ from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.policy import Policy
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports

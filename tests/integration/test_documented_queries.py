@@ -14,8 +14,7 @@ from chakram.observe.manifest import RunManifest
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.preflight_files import save_preflight
 from chakram.observe.run_directory import RunDirectory
-from chakram.preflight.report import PairReport, PreflightReport
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PairReport, PreflightReport, PreflightSettings
 from chakram.results.records import LINK_SAMPLE_FIELDS
 from tests.small_run import row_of, small_plan, small_rows
 from tests.support import REPO_ROOT

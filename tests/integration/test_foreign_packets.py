@@ -15,7 +15,7 @@ from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.udp import open_udp_port
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.forgery import FORGERIES, Way, sealed
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.made_plans import collective, share_rows, world_plan

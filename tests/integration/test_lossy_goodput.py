@@ -13,7 +13,7 @@ from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.results.records import RecordRows
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved

@@ -15,7 +15,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import compute, flow_rows, make_plan, program, receive, send
 from tests.plans import moved

@@ -16,7 +16,7 @@ from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.plans import moved, ring_plan
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S

@@ -12,7 +12,7 @@ import pytest
 from chakram.errors import ConfigError, FabricError, PeerError, PlanError, PortInUse
 from chakram.plan.probes import ProbePacket
 from chakram.preflight.probing import plan_probes, read_probes
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from chakram.results.records import RecordRows
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane.probe_packets import (
@@ -22,7 +22,7 @@ from chakram_agent.dataplane.probe_packets import (
     token_of,
 )
 from chakram_agent.policy import Policy
-from chakram_agent.probing import open_prober
+from chakram_agent.prober import open_prober
 from tests.packets import decode_packet
 from tests.udp_ports import free_udp_ports
 from tests.unit.preflight.ports import TRANSPORT, ports

@@ -18,7 +18,7 @@ from chakram.plan.transport import TransportPlan
 from chakram_agent.dataplane import udp, udp_sockets
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan

@@ -15,7 +15,7 @@ from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.policy import Policy
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from chakram_agent.shard_ports import build_plane
+from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.integration.test_foreign_packets import STRANGER, counts, forge, plan
 from tests.made_plans import share_rows

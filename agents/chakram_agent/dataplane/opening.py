@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import nullcontext
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from chakram.errors import ConfigError, PeerError
@@ -19,6 +19,7 @@ from chakram_agent.dataplane.udp import open_udp_port
 if TYPE_CHECKING:
     import socket
 
+    from chakram.plan.plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram_agent.dataplane.port import Port
@@ -55,6 +56,34 @@ def open_port(
     )
 
 
+@contextmanager
+def place_of(
+    port: PortPlan,
+    addresses: Iterable[str],
+    *,
+    policy: Policy,
+    members: Collection[str],
+) -> Iterator[None]:
+    """Enter the namespace of a port that is to send to *addresses*.
+
+    Raises:
+        ChakramError: If one of them is not allowed, is no member of the plan, or would
+            be reached through ``lo``.
+    """
+    where = f"port {port.number} ({port.host})"
+    # Inside a rootless lab there is no way back; a shard does nothing else there.
+    with (
+        nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
+    ):
+        for address in addresses:
+            policy.check_destination(address, where=where)
+            if address not in members:
+                raise PeerError(where, f"{address} is not a member of the plan")
+            if port.open.startswith("udp:"):
+                check_route(address, source=port.address)
+        yield
+
+
 def open_line(
     endpoint: Endpoint,
     transport: TransportPlan,
@@ -81,7 +110,6 @@ def open_line(
             would be reached through ``lo``.
     """
     port = endpoint.port
-    where = f"port {port.number} ({port.host})"
     queue_pairs = endpoint.engine.queue_pairs()
     sources: dict[int, int] = {}
     if port.open.startswith("udp:"):
@@ -104,17 +132,8 @@ def open_line(
         cnp_tos=transport.dscp_cnp << 2 | transport.ecn,
         receiver=receiver,
     )
-    # Inside a rootless lab there is no way back; a shard does nothing else there.
-    place = (
-        nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
-    )
-    with place:
-        for address, _ in endpoint.destinations:
-            policy.check_destination(address, where=where)
-            if address not in members:
-                raise PeerError(where, f"{address} is not a member of the plan")
-            if port.open.startswith("udp:"):
-                check_route(address, source=port.address)
+    addresses = [address for address, _ in endpoint.destinations]
+    with place_of(port, addresses, policy=policy, members=members):
         line = Line(endpoint, open_port(port.open, options, network), transport)
         # Answers go along, unless they have a class of their own.
         together = transport.dscp_ack == transport.dscp_data

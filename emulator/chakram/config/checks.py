@@ -15,15 +15,13 @@ from chakram.config.collectives import check_collectives
 from chakram.config.dilation import check_dilated_times, check_dilation
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.link_faults import check_link_faults
-from chakram.config.packet_fault_checks import (
-    check_fault_queue_pairs,
-    check_packet_faults,
-)
 from chakram.config.preflight import check_preflight
 from chakram.config.simulation import check_simulation
 from chakram.config.transport import Faults, Transport
 from chakram.config.transport_checks import (
     check_class_of,
+    check_fault_queue_pairs,
+    check_packet_faults,
     check_transport,
     check_transport_itself,
 )
@@ -42,9 +40,9 @@ def check_jobs(jobs: tuple[Job, ...]) -> Iterator[Mistake]:
         where: Location = ("jobs", index)
         if job.name in first:
             yield Mistake(
-                location=(*where, "name"),
-                found=f"job {first[job.name]} is called {job.name!r} as well",
-                hint="give every job a name of its own",
+                (*where, "name"),
+                f"job {first[job.name]} is called {job.name!r} as well",
+                "give every job a name of its own",
             )
         first.setdefault(job.name, index)
         yield from _check_roofline(job, where)
@@ -56,9 +54,9 @@ def check_jobs(jobs: tuple[Job, ...]) -> Iterator[Mistake]:
         yield from _check_ports(job, (*where, "placement"))
     if all(job.is_background for job in jobs):
         yield Mistake(
-            location=("jobs", 0, "repeat"),
-            found="every job repeats until the others have ended, so none ends",
-            hint="give one of them a number of iterations",
+            ("jobs", 0, "repeat"),
+            "every job repeats until the others have ended, so none ends",
+            "give one of them a number of iterations",
         )
 
 
@@ -66,9 +64,7 @@ def _check_ports(job: Job, where: Location) -> Iterator[Mistake]:
     placement = job.placement
     if placement.ports is not None and placement.first_port is not None:
         yield Mistake(
-            location=(*where, "first_port"),
-            found="means nothing beside ports",
-            hint="remove one of them",
+            (*where, "first_port"), "means nothing beside ports", "remove one of them"
         )
 
 
@@ -80,9 +76,9 @@ def check_arrivals(arrivals: Any, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
     if sorted(arrivals.order) == names:
         return
     yield Mistake(
-        location=("arrivals", "order"),
-        found=f"is not the jobs {', '.join(names)} in some order",
-        hint="name every job once, or write order: listed",
+        ("arrivals", "order"),
+        f"is not the jobs {', '.join(names)} in some order",
+        "name every job once, or write order: listed",
     )
 
 
@@ -90,25 +86,21 @@ def _check_roofline(job: Job, where: Location) -> Iterator[Mistake]:
     compute = job.compute
     if compute.source == "roofline" and compute.peak_flops is None:
         yield Mistake(
-            location=(*where, "compute"),
-            found="roofline needs to know how fast a rank computes",
-            hint="add peak, e.g. peak: 989 TFLOPS",
+            (*where, "compute"),
+            "roofline needs to know how fast a rank computes",
+            "add peak, e.g. peak: 989 TFLOPS",
         )
     elif compute.peak_flops == 0 or compute.memory_bytes_per_s == 0:
         yield Mistake(
-            location=(*where, "compute"),
-            found="a rate of zero would never end",
-            hint="e.g. peak: 989 TFLOPS, memory: 3.35 TB/s",
+            (*where, "compute"),
+            "a rate of zero would never end",
+            "e.g. peak: 989 TFLOPS, memory: 3.35 TB/s",
         )
 
 
 def _check_synth(trace: SynthTrace, where: Location) -> list[Mistake]:
     return [
-        Mistake(
-            location=(*where, *problem.key.split(".")),
-            found=problem.found,
-            hint=problem.hint,
-        )
+        Mistake((*where, *problem.key.split(".")), problem.found, problem.hint)
         for problem in trace.problems()
     ]
 
@@ -118,18 +110,18 @@ def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
         for name in ("rank", "groups", "peer_offset"):
             if getattr(trace, name) not in (0, {}, None):
                 yield Mistake(
-                    location=(*where, name),
-                    found="means nothing without replicate",
-                    hint="add replicate, e.g. replicate: 64, or remove it",
+                    (*where, name),
+                    "means nothing without replicate",
+                    "add replicate, e.g. replicate: 64, or remove it",
                 )
         return
     ranks = prod(trace.dimensions.values())
     if trace.dimensions and ranks != trace.replicate:
         sizes = " x ".join(map(str, trace.dimensions.values()))
         yield Mistake(
-            location=(*where, "dimensions"),
-            found=f"make {sizes} = {ranks} ranks, and replicate is {trace.replicate}",
-            hint="their product must be replicate",
+            (*where, "dimensions"),
+            f"make {sizes} = {ranks} ranks, and replicate is {trace.replicate}",
+            "their product must be replicate",
         )
     for group, names in trace.groups.items():
         unknown = [
@@ -138,9 +130,9 @@ def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
         if unknown:
             known = ", ".join([*trace.dimensions, ALL])
             yield Mistake(
-                location=(*where, "groups", group),
-                found=f"there is no dimension {unknown[0]!r}",
-                hint=f"choose from {known}",
+                (*where, "groups", group),
+                f"there is no dimension {unknown[0]!r}",
+                f"choose from {known}",
             )
 
 
@@ -159,17 +151,15 @@ def _check_order(job: Job, where: Location) -> Iterator[Mistake]:
     twice = sorted({rank for rank in order if order.count(rank) > 1})
     if twice:
         yield Mistake(
-            location=where,
-            found=f"rank {twice[0]} stands in two places",
-            hint="name every rank once",
+            where, f"rank {twice[0]} stands in two places", "name every rank once"
         )
         return
     ranks = _known_ranks(job)
     if ranks is not None and set(order) != set(range(ranks)):
         yield Mistake(
-            location=where,
-            found=f"does not name the ranks 0 to {ranks - 1}",
-            hint="name every rank once, or write order: linear",
+            where,
+            f"does not name the ranks 0 to {ranks - 1}",
+            "name every rank once, or write order: linear",
         )
 
 
@@ -179,15 +169,13 @@ def check_iterations(iterations: Any) -> Iterator[Mistake]:
         return
     if iterations.sync == "gap":
         yield Mistake(
-            location=("iterations", "sync"),
-            found="sync: gap has no gap",
-            hint="add gap, e.g. gap: 10ms",
+            ("iterations", "sync"), "sync: gap has no gap", "add gap, e.g. gap: 10ms"
         )
     else:
         yield Mistake(
-            location=("iterations", "gap"),
-            found=f"means nothing with sync: {iterations.sync}",
-            hint="write sync: gap, or remove it",
+            ("iterations", "gap"),
+            f"means nothing with sync: {iterations.sync}",
+            "write sync: gap, or remove it",
         )
 
 
@@ -197,9 +185,9 @@ def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
         return []
     return [
         Mistake(
-            location=("jobs", index, "ordering"),
-            found="collectives that overlap may wait for each other's credits for ever",
-            hint="leave out transport.credits, or write ordering: serial",
+            ("jobs", index, "ordering"),
+            "collectives that overlap may wait for each other's credits for ever",
+            "leave out transport.credits, or write ordering: serial",
         )
         for index, job in enumerate(jobs)
         if job.ordering == "overlap"
@@ -230,18 +218,18 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
             free = ports - used if placement.ports is None else len(named)
             if needed > free and not any(isinstance(name, str) for name in named):
                 yield Mistake(
-                    location=("jobs", index),
-                    found=f"needs {needed} ports, and {free} may be taken",
-                    hint="use a larger fabric, fewer ranks, or more ranks_per_port",
+                    ("jobs", index),
+                    f"needs {needed} ports, and {free} may be taken",
+                    "use a larger fabric, fewer ranks, or more ranks_per_port",
                 )
             return
         first = next_port if placement.first_port is None else placement.first_port
         if first + needed > ports:
             yield Mistake(
-                location=("jobs", index),
-                found=f"needs ports {first} to {first + needed - 1}, and the "
+                ("jobs", index),
+                f"needs ports {first} to {first + needed - 1}, and the "
                 f"fabric has {ports}",
-                hint="use a larger fabric, fewer ranks, or more ranks_per_port",
+                "use a larger fabric, fewer ranks, or more ranks_per_port",
             )
         next_port = max(next_port, first + needed)
         used = next_port
@@ -253,9 +241,9 @@ def check_predictions(
     """Check that what is to be predicted has a topology to be predicted on."""
     if SIMULATE in predict and not fabric.is_simulated:
         yield Mistake(
-            location=("predict",),
-            found="simulate needs to know the fabric",
-            hint="describe it in fabric.topology and fabric.links",
+            ("predict",),
+            "simulate needs to know the fabric",
+            "describe it in fabric.topology and fabric.links",
         )
 
 

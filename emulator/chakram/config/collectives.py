@@ -301,10 +301,10 @@ def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> Iterator[Mi
             ]
             if covering:
                 yield Mistake(
-                    location=("collectives", op.value, index),
-                    found="is never reached: the rule of "
+                    ("collectives", op.value, index),
+                    "is never reached: the rule of "
                     f"{_shown_name(choice[covering[0]])} before it takes all",
-                    hint="put smaller sizes first",
+                    "put smaller sizes first",
                 )
 
 
@@ -320,9 +320,9 @@ def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
         paths.setdefault(user.name, set()).add(user.path)
     return [
         Mistake(
-            location=("collectives", op.value),
-            found=f"{len(found)} different files are called {name}",
-            hint="give each a file name of its own",
+            ("collectives", op.value),
+            f"{len(found)} different files are called {name}",
+            "give each a file name of its own",
         )
         for name, found in paths.items()
         if len(found) > 1
@@ -339,17 +339,15 @@ def _check_name(
         known += (each.name for each in ALGORITHMS.installed)
     if family not in known:
         yield Mistake(
-            location=location,
-            found=f"there is no algorithm {family[:60]!r} for {op.value}",
-            hint=suggest(family, known),
+            location,
+            f"there is no algorithm {family[:60]!r} for {op.value}",
+            suggest(family, known),
         )
         return
     if family == AUTO and name != AUTO:
-        yield Mistake(
-            location=location, found="auto has no parameters", hint="write auto"
-        )
+        yield Mistake(location, "auto has no parameters", "write auto")
         return
     try:
         algorithm(op, name)
     except ScheduleError as error:
-        yield Mistake(location=location, found=error.found, hint=error.hint)
+        yield Mistake(location, error.found, error.hint)

@@ -447,9 +447,9 @@ def congestion_mistakes(
     if kind.starts_at_line and line_rate_bps is None:
         return [
             Mistake(
-                location=(),
-                found="begins at line rate, and the fabric's ports have no rate",
-                hint="give the links of hosts, or the ports, a rate",
+                (),
+                "begins at line rate, and the fabric's ports have no rate",
+                "give the links of hosts, or the ports, a rate",
             )
         ]
     values = _values(name, settings, line_rate_bps)
@@ -466,9 +466,7 @@ def congestion_mistakes(
     arguments = _arguments(name, values, line_rate_bps)
 
     def tell(key: str, found: str, hint: str) -> None:
-        mistakes.append(
-            Mistake(location=_place(settings, vendor, key), found=found, hint=hint)
-        )
+        mistakes.append(Mistake(_place(settings, vendor, key), found, hint))
 
     for each in all_parameters(kind):
         wrong = _out_of_bounds(each, arguments[each.argument], line_rate_bps, dilation)
@@ -500,14 +498,12 @@ def _no_line(name: str, settings: Model, key: str) -> Mistake:
     hint = f"e.g. congestion_control: {{{name}: {{{key}: 100Mbit}}}}"
     if key in settings.model_fields_set:
         return Mistake(
-            location=(key,),
-            found="is a share of the line rate, and the fabric's ports have no rate",
-            hint=hint,
+            (key,),
+            "is a share of the line rate, and the fabric's ports have no rate",
+            hint,
         )
     return Mistake(
-        location=(),
-        found=f"{name} has no {key}, and the fabric's ports have none either",
-        hint=hint,
+        (), f"{name} has no {key}, and the fabric's ports have none either", hint
     )
 
 

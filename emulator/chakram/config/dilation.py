@@ -150,7 +150,7 @@ def check_dilation(
         for location, rate_bps in _quantities(section, Stretches.RATE, where):
             if rate_bps < dilation * LEAST_RATE_BPS:
                 found, hint = too_slow(rate_bps, dilation)
-                yield Mistake(location=location, found=found, hint=hint)
+                yield Mistake(location, found, hint)
     for where, section in sections:
         yield from _check_times(section, where, dilation)
 
@@ -170,11 +170,11 @@ def _check_times(section: Model, where: Location, dilation: int) -> Iterator[Mis
         longest_ns = _LONGEST_NS.get(location[-2:], LONGEST_TIME_NS)
         if dilation > 1 and time_ns * dilation > longest_ns:
             yield Mistake(
-                location=location,
-                found=f"{exact_time(time_ns)} is more than "
+                location,
+                f"{exact_time(time_ns)} is more than "
                 f"{exact_time(longest_ns)} once multiplied with the dilation of "
                 f"{dilation}",
-                hint=dilation_hint(longest_ns // time_ns),
+                dilation_hint(longest_ns // time_ns),
             )
 
 
@@ -182,9 +182,9 @@ def _check_own_rate(fabric: FabricKind) -> Iterator[Mistake]:
     """Refuse ports as fast as the machine: nobody can stretch those."""
     if fabric.port_rate_bps is None:
         yield Mistake(
-            location=tuple(fabric.rate_key.split(".")),
-            found="is not given, and ports as fast as this machine cannot be stretched",
-            hint="e.g. rate: 400Gbit, or remove fabric.dilation",
+            tuple(fabric.rate_key.split(".")),
+            "is not given, and ports as fast as this machine cannot be stretched",
+            "e.g. rate: 400Gbit, or remove fabric.dilation",
         )
 
 

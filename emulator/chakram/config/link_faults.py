@@ -165,30 +165,30 @@ def check_link_faults(
     known = _link_names(fabric)
     if known is None:
         yield Mistake(
-            location=("faults", "links"),
-            found="the links of this fabric are not known",
-            hint="describe it in fabric.topology and fabric.links",
+            ("faults", "links"),
+            "the links of this fabric are not known",
+            "describe it in fabric.topology and fabric.links",
         )
     for index, fault in enumerate(faults.links):
         where: Location = ("faults", "links", index)
         if known is not None and fault.link not in known:
             yield Mistake(
-                location=(*where, "link"),
-                found=f"there is no link {fault.link!r}",
-                hint=f"e.g. {', '.join(known[:_LISTED])}",
+                (*where, "link"),
+                f"there is no link {fault.link!r}",
+                f"e.g. {', '.join(known[:_LISTED])}",
             )
         yield from _check_itself(fault, where)
     if sum(each.when is not None for each in faults.links) > _MOST_MOMENTS:
         yield Mistake(
-            location=("faults", "links"),
-            found=f"more than {_MOST_MOMENTS} of them have a when",
-            hint="each is a simulation more: give some of them times",
+            ("faults", "links"),
+            f"more than {_MOST_MOMENTS} of them have a when",
+            "each is a simulation more: give some of them times",
         )
     if (simulation.level, simulation.cost_model) != ("packet", "chakram"):
         yield Mistake(
-            location=("faults", "links"),
-            found="links fail where packets and queue pairs are simulated",
-            hint="simulation: {level: packet, cost_model: chakram}",
+            ("faults", "links"),
+            "links fail where packets and queue pairs are simulated",
+            "simulation: {level: packet, cost_model: chakram}",
         )
 
 
@@ -209,29 +209,25 @@ def _check_itself(fault: LinkFaultSettings, where: Location) -> Iterator[Mistake
         given = value is not None and value != ()
         if (other == key) != given:
             yield Mistake(
-                location=(*where, other),
-                found=f"is missing: a fault of kind {fault.kind} needs it"
+                (*where, other),
+                f"is missing: a fault of kind {fault.kind} needs it"
                 if other == key
                 else f"means nothing for kind {fault.kind}",
-                hint="give it" if other == key else "remove it",
+                "give it" if other == key else "remove it",
             )
     if fault.kind in ("down", "flap") and fault.direction != "both":
         yield Mistake(
-            location=(*where, "direction"),
-            found=f"a link is {fault.kind} in both",
-            hint="remove it, or kind: loss with probability: 1",
+            (*where, "direction"),
+            f"a link is {fault.kind} in both",
+            "remove it, or kind: loss with probability: 1",
         )
     if fault.when is None:
         return
     if fault.at_ns is not None:
-        yield Mistake(
-            location=(*where, "when"),
-            found="means nothing beside at",
-            hint="remove one of them",
-        )
+        yield Mistake((*where, "when"), "means nothing beside at", "remove one of them")
     if fault.when.iteration is None and not fault.when.is_of_messages:
         yield Mistake(
-            location=(*where, "when"),
-            found="names neither an iteration nor messages",
-            hint="e.g. {collective: all_to_all, k: 2} or {iteration: 3}",
+            (*where, "when"),
+            "names neither an iteration nor messages",
+            "e.g. {collective: all_to_all, k: 2} or {iteration: 3}",
         )

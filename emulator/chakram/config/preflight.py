@@ -66,7 +66,7 @@ def check_preflight(preflight: Preflight, fabric: FabricKind) -> Iterator[Mistak
     fitting = largest_path_mtu(mtu, fabric.family)
     if preflight.path_mtu is not None and preflight.path_mtu > fitting:
         yield Mistake(
-            location=("preflight", "path_mtu"),
-            found=f"{preflight.path_mtu} does not fit into the fabric's MTU of {mtu}",
-            hint=f"at most {fitting} fits, or raise the MTU of the ports",
+            ("preflight", "path_mtu"),
+            f"{preflight.path_mtu} does not fit into the fabric's MTU of {mtu}",
+            f"at most {fitting} fits, or raise the MTU of the ports",
         )

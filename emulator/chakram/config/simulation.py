@@ -61,9 +61,9 @@ def check_simulation(simulation: Simulation) -> list[Mistake]:
         return []
     return [
         Mistake(
-            location=("simulation", "cost_model"),
-            found=f"{simulation.cost_model} is of level {level}, and the level is "
+            ("simulation", "cost_model"),
+            f"{simulation.cost_model} is of level {level}, and the level is "
             f"{simulation.level}",
-            hint=f"set simulation.level, or --level, to {level}",
+            f"set simulation.level, or --level, to {level}",
         )
     ]

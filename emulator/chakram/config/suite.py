@@ -14,9 +14,8 @@ from pydantic import Field
 
 from chakram.config.experiment import load_experiment
 from chakram.errors import ConfigError
-from chakram.settings.document import read_document
+from chakram.settings.document import read_document, read_model
 from chakram.settings.quantities import Model, Name, Whole
-from chakram.settings.reading import read_model
 
 _MOST_CELLS = 10_000
 WORLD = "world"
@@ -245,13 +244,12 @@ def _check_baseline(suite: Suite, source: str) -> None:
 
 def _long(key: str, base: dict[str, Any]) -> str:
     """Return the key of the experiment file that a key of a suite stands for."""
-    if key not in ("size", "ranks"):
-        return _SHORT.get(key, key)
+    short = _SHORT.get(key, key)
+    if key != "size":
+        return short
     try:
         streams = base["jobs"][0]["trace"]["streams"]
     except (KeyError, IndexError, TypeError):
-        return _SHORT[key]
-    if key == "ranks":
-        return _SHORT[key]
+        return short
     entry = "[0]" if isinstance(streams, list) else ""
     return f"jobs[0].trace.streams{entry}.size"

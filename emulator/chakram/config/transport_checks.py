@@ -1,9 +1,9 @@
-"""Checks of the transport against the fabric that carries it."""
+"""Checks of the transport against its fabric, and of packet faults against jobs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from chakram.units import format_size
 
 if TYPE_CHECKING:
     from chakram.config.jobs import Job
+    from chakram.config.transport import Faults, PacketFaultSettings, Transport
+
 
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
 
@@ -35,18 +37,17 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
     path_mtu = transport.path_mtu or fitting
     if path_mtu > fitting:
         yield Mistake(
-            location=("transport", "path_mtu"),
-            found=f"{path_mtu} and {headers_bytes} bytes of headers do "
+            ("transport", "path_mtu"),
+            f"{path_mtu} and {headers_bytes} bytes of headers do "
             f"not fit into the fabric's MTU of {mtu}",
-            hint=f"at most {fitting} fits, or raise the MTU to "
-            f"{path_mtu + headers_bytes}",
+            f"at most {fitting} fits, or raise the MTU to {path_mtu + headers_bytes}",
         )
     if transport.window_bytes is not None and transport.window_bytes < path_mtu:
         yield Mistake(
-            location=("transport", "window"),
-            found=f"{format_size(transport.window_bytes)} is less than one packet "
+            ("transport", "window"),
+            f"{format_size(transport.window_bytes)} is less than one packet "
             f"of {path_mtu} bytes",
-            hint=f"at least {format_size(path_mtu)}, better 64KiB",
+            f"at least {format_size(path_mtu)}, better 64KiB",
         )
     if transport.source_ports != "flow_label":
         yield from _check_source_ports(transport.source_ports, fabric.udp_port)
@@ -54,10 +55,10 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
     burst = transport.max_burst_packets
     if burst is not None and burst > most:
         yield Mistake(
-            location=("transport", "burst"),
-            found=f"{burst} packets of path MTU {path_mtu} do not fit "
+            ("transport", "burst"),
+            f"{burst} packets of path MTU {path_mtu} do not fit "
             f"into one send over {_NAMES[family]}",
-            hint=f"at most {most} do; or leave it out",
+            f"at most {most} do; or leave it out",
         )
 
 
@@ -67,9 +68,9 @@ def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mist
     for index, rule in enumerate(transport.class_of):
         if rule.job is not None and rule.job not in names:
             yield Mistake(
-                location=("transport", "class_of", index, "job"),
-                found=f"there is no job {rule.job!r}",
-                hint=f"one of {', '.join(names)}",
+                ("transport", "class_of", index, "job"),
+                f"there is no job {rule.job!r}",
+                f"one of {', '.join(names)}",
             )
 
 
@@ -115,7 +116,7 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
         ),
     )
     return [
-        Mistake(location=("transport", *location), found=found, hint=hint)
+        Mistake(("transport", *location), found, hint)
         for is_wrong, location, found, hint in doubts
         if is_wrong
     ]
@@ -126,15 +127,15 @@ def _check_source_ports(listed: Sequence[int], udp_port: int) -> Iterator[Mistak
     twice = sorted(port for port, times in Counter(listed).items() if times > 1)
     if udp_port in listed:
         yield Mistake(
-            location=where,
-            found=f"{udp_port} is fabric.udp_port, which packets are sent to",
-            hint="leave it out: sockets to send from have ports of their own",
+            where,
+            f"{udp_port} is fabric.udp_port, which packets are sent to",
+            "leave it out: sockets to send from have ports of their own",
         )
     if twice:
         yield Mistake(
-            location=where,
-            found=f"{', '.join(map(str, twice))} stands there more than once",
-            hint="queue pairs take them in turn: list each of them once",
+            where,
+            f"{', '.join(map(str, twice))} stands there more than once",
+            "queue pairs take them in turn: list each of them once",
         )
 
 
@@ -143,13 +144,7 @@ def _check_congestion(
 ) -> list[Mistake]:
     where: Location = ("transport", "congestion_control")
     if len(congestion.given) > 1:
-        return [
-            Mistake(
-                location=where,
-                found="names two congestion controls",
-                hint="write one of them",
-            )
-        ]
+        return [Mistake(where, "names two congestion controls", "write one of them")]
     mistakes = congestion_mistakes(
         congestion.name,
         congestion.settings,
@@ -160,3 +155,90 @@ def _check_congestion(
         replace(each, location=(*where, congestion.name, *each.location))
         for each in mistakes
     ]
+
+
+_LISTED = 6
+_EXAMPLES = "e.g. {action: drop, nth: 5} or {action: delay, by: 1ms, probability: 0.01}"
+
+
+def check_packet_faults(
+    faults: Faults,
+    ranks_of: Mapping[str, int | None],
+    groups_of: Mapping[str, Collection[str]] | None = None,
+) -> Iterator[Mistake]:
+    """Refuse faults that contradict themselves, or of packets that nobody sends.
+
+    Args:
+        faults: What the experiment says.
+        ranks_of: The ranks of every job by its name; None: not known before its trace
+            is read.
+        groups_of: The process groups of every job, once its trace is read.
+    """
+    for index, fault in enumerate(faults.packets):
+        where: Location = ("faults", "packets", index)
+        try:
+            fault.fault()
+        except ValueError as error:
+            yield Mistake(where, str(error), _EXAMPLES)
+        if fault.job is not None and fault.job not in ranks_of:
+            yield Mistake(
+                (*where, "job"),
+                f"there is no job {fault.job!r}",
+                f"known: {', '.join(ranks_of)}",
+            )
+            # Of whose ranks the others would be is not known.
+            continue
+        counts = ranks_of.values() if fault.job is None else (ranks_of[fault.job],)
+        ranks = _most(tuple(counts))
+        for name in ("source", "destination"):
+            rank = getattr(fault, name)
+            if rank is not None and ranks is not None and rank >= ranks:
+                yield Mistake(
+                    (*where, name),
+                    f"there is no rank {rank}",
+                    f"ranks are 0 to {ranks - 1}",
+                )
+        yield from _check_group(fault, where, groups_of)
+
+
+def check_fault_queue_pairs(faults: Faults, transport: Transport) -> list[Mistake]:
+    """Refuse faults of queue pairs that no two ranks have."""
+    count = transport.queue_pairs.count
+    return [
+        Mistake(
+            ("faults", "packets", index, "queue_pair"),
+            f"there is no queue pair {fault.queue_pair}",
+            f"transport.queue_pairs.count is {count}: they are 0 to {count - 1}",
+        )
+        for index, fault in enumerate(faults.packets)
+        if fault.queue_pair is not None and fault.queue_pair >= count
+    ]
+
+
+def _check_group(
+    fault: PacketFaultSettings,
+    where: Location,
+    groups_of: Mapping[str, Collection[str]] | None,
+) -> Iterator[Mistake]:
+    if fault.group is None or groups_of is None:
+        return
+    known = {
+        group
+        for job, groups in groups_of.items()
+        if fault.job in (None, job)
+        for group in groups
+    }
+    if fault.group in known:
+        return
+    listed = ", ".join(sorted(known)[:_LISTED])
+    yield Mistake(
+        (*where, "group"),
+        f"there is no process group {fault.group!r}",
+        f"e.g. {listed}; chakram trace show tells them all",
+    )
+
+
+def _most(counts: tuple[int | None, ...]) -> int | None:
+    """Return the largest of some numbers, None if one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None

@@ -59,7 +59,7 @@ def from_vendor(vendors: Vendors, numbers: Mapping[str, VendorNumber]) -> Vendor
         mistake = _take(read, vendors, name, given, nearest)
         if mistake is not None:
             found, hint = mistake
-            read.mistakes.append(Mistake(location=(name,), found=found, hint=hint))
+            read.mistakes.append(Mistake((name,), found, hint))
     return read
 
 

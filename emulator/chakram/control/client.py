@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import grpc
 from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_channel
 
 from chakram.control.call_errors import explain, may_pass
-from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
+from chakram.control.clock import (
+    ClockOffset,
+    PingTimes,
+    StallMeter,
+    estimate_offset,
+    explain_loss,
+)
 from chakram.control.codec import encode_plan
 from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event
@@ -35,13 +41,14 @@ from chakram.control.service import (
     host_clock,
     is_local,
 )
-from chakram.control.stalls import AgentRecord, StallMeter, explain_loss
 from chakram.errors import AgentError, ChakramError, ControllerStalled, PlanError
 from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
 
+
+_T = TypeVar("_T")
 
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 5.0
@@ -165,10 +172,7 @@ class AgentClient:
 
     async def describe(self) -> AgentDescription:
         """Return what the agent says about itself now."""
-        async with self._errors():
-            message = await self._stub.Describe(
-                pb.DescribeRequest(), timeout=CALL_TIMEOUT_S
-            )
+        message = await self._call(self._stub.Describe, pb.DescribeRequest())
         return decode_description(message)
 
     async def attach(self, *, controller: str = "") -> None:
@@ -270,18 +274,17 @@ class AgentClient:
     async def _explained(self, error: AgentError) -> AgentError:
         """Return why the session was lost, from the records of both sides."""
         stalled_ns = self._stalls.longest_ns(time.monotonic_ns())
-        record = None
+        agent_stalled_ns, reason = 0, ""
         with suppress(ChakramError):
             agent = await self.describe()
-            is_ours = agent.ended_session == self.session
-            record = AgentRecord(
-                stalled_ns=agent.stalled_ns,
-                reason=agent.ended_reason if is_ours else "",
-            )
+            agent_stalled_ns = agent.stalled_ns
+            if agent.ended_session == self.session:
+                reason = agent.ended_reason
         explained = explain_loss(
             agent=self.name,
             controller_stalled_ns=stalled_ns,
-            record=record,
+            agent_stalled_ns=agent_stalled_ns,
+            reason=reason,
             heartbeat_ns=HEARTBEAT_INTERVAL_NS,
         )
         if explained is None:
@@ -302,16 +305,16 @@ class AgentClient:
         return message
 
     def _note(self, event: AgentEvent) -> None:
-        if isinstance(event, PhaseChanged):
-            self._told_phase = event.phase
-            if event.phase == "IDLE":
-                self._told_idle.set()
-            else:
-                self._told_idle.clear()
         match event:
-            case PhaseChanged(phase="PREPARING"):
-                self._all_told.clear()
-            case Finished() | Failed() | PhaseChanged(phase="IDLE"):
+            case PhaseChanged(phase=phase):
+                self._told_phase = phase
+                self._told_idle.clear()
+                if phase == "PREPARING":
+                    self._all_told.clear()
+                elif phase == "IDLE":
+                    self._told_idle.set()
+                    self._all_told.set()
+            case Finished() | Failed():
                 self._all_told.set()
 
     async def prepare(self, plan: AgentPlan) -> None:
@@ -332,8 +335,7 @@ class AgentClient:
                 f"{format_size(MAX_MESSAGE_BYTES)}",
                 "spread the ranks over more agents",
             )
-        async with self._errors():
-            await self._stub.Prepare(request, timeout=PREPARE_TIMEOUT_S)
+        await self._call(self._stub.Prepare, request, timeout_s=PREPARE_TIMEOUT_S)
 
     async def arm(self, start_ns: int) -> None:
         """Let all ranks start at *start_ns* of the agent's clock.
@@ -341,11 +343,8 @@ class AgentClient:
         Raises:
             AgentError: If it is too late for that, or the agent cannot be reached.
         """
-        async with self._errors():
-            await self._stub.Arm(
-                pb.ArmRequest(session=self.session, start_ns=start_ns),
-                timeout=CALL_TIMEOUT_S,
-            )
+        request = pb.ArmRequest(session=self.session, start_ns=start_ns)
+        await self._call(self._stub.Arm, request)
 
     async def abort(self, reason: str) -> None:
         """End the run; the agent's traffic has ended when this returns.
@@ -353,10 +352,7 @@ class AgentClient:
         If somebody reads the events, all records of the run have been read as well.
         It needs no session, and it is no error if nothing runs.
         """
-        async with self._errors():
-            await self._stub.Abort(
-                pb.AbortRequest(reason=reason), timeout=CALL_TIMEOUT_S
-            )
+        await self._call(self._stub.Abort, pb.AbortRequest(reason=reason))
         if self._reading:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CALL_TIMEOUT_S):
@@ -372,10 +368,7 @@ class AgentClient:
             AgentError: If the agent is lost, or there is more to read than time.
             UnexpectedEvent: If a run is under way; it has to be aborted first.
         """
-        async with self._errors():
-            await self._stub.Reset(
-                pb.ResetRequest(session=self.session), timeout=CALL_TIMEOUT_S
-            )
+        await self._call(self._stub.Reset, pb.ResetRequest(session=self.session))
         if self._reading:
             await self._read_rest()
         elif self._watch is not None:
@@ -413,10 +406,7 @@ class AgentClient:
         if self._told_idle.is_set() or self._heard > heard:
             return
         try:
-            async with self._errors():
-                await self._stub.ClockPing(
-                    pb.ClockPingRequest(), timeout=CALL_TIMEOUT_S
-                )
+            await self._call(self._stub.ClockPing, pb.ClockPingRequest())
         except AgentError:
             if self._heard == heard:
                 raise
@@ -439,10 +429,7 @@ class AgentClient:
         times = []
         for _ in range(pings):
             sent_ns = time.monotonic_ns()
-            async with self._errors():
-                pong = await self._stub.ClockPing(
-                    pb.ClockPingRequest(), timeout=CALL_TIMEOUT_S
-                )
+            pong = await self._call(self._stub.ClockPing, pb.ClockPingRequest())
             times.append(
                 PingTimes(
                     sent_ns=sent_ns,
@@ -480,6 +467,16 @@ class AgentClient:
     ) -> None:
         await self.close()
 
+    async def _call(
+        self,
+        call: Callable[..., Awaitable[_T]],
+        request: object,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> _T:
+        async with self._errors():
+            return await call(request, timeout=timeout_s)
+
     @asynccontextmanager
     async def _errors(self) -> AsyncIterator[None]:
         """Turn what gRPC raises into errors of ours."""
@@ -493,7 +490,7 @@ class AgentClient:
 
     def _translated(self, error: AioRpcError) -> ChakramError:
         trailing = cast(
-            "Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ()
+            "tuple[tuple[str, str | bytes], ...]", error.trailing_metadata() or ()
         )
         for key, value in trailing:
             if key == METADATA_KEY and isinstance(value, bytes):

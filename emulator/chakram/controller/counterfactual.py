@@ -19,7 +19,7 @@ from chakram.controller.link_faults import LinkFaults, simulated_with
 from chakram.controller.planning import build_plan
 from chakram.controller.simulated import simulated_topology
 from chakram.errors import InputError
-from chakram.plan.job_alone import job_alone
+from chakram.plan.collective_alone import job_alone
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.results.records import IterationRow, rows_of

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chakram.config.congestion import congestion_arguments
-from chakram.config.knobs import written
-from chakram.config.packet_fault_checks import check_packet_faults
-from chakram.config.transport import Transport, largest_path_mtu
+from chakram.config.transport import Transport, largest_path_mtu, written
+from chakram.config.transport_checks import check_packet_faults
 from chakram.controller.plug_ins import with_plug_ins
 from chakram.errors import PlanError
 from chakram.fabric.kinds.kind import SIMULATED_PORT
@@ -19,7 +18,7 @@ from chakram.plan.burst_rule import (
     burst_packets,
     window_bytes,
 )
-from chakram.plan.job_alone import job_alone
+from chakram.plan.collective_alone import job_alone
 from chakram.plan.placement import place
 from chakram.plan.plan import JobSettings, Plan, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan

@@ -1,6 +1,6 @@
 """What of an experiment other packages bring: told to agents, and to the run's record.
 
-Agents look at home whether they have the same (``chakram_agent.plug_ins``).
+Agents look at home whether they have the same (``chakram_agent.agent``).
 """
 
 from __future__ import annotations

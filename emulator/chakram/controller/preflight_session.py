@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.controller.planning import (
@@ -20,7 +20,7 @@ from chakram.controller.session import Session
 from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
-from chakram.plan.probes import PROBE_FIELDS, PROBE_SENT
+from chakram.plan.probes import ProbeEvent, ProbeRow
 from chakram.preflight.confirmation import (
     LOSS_PROBES,
     TRAINS,
@@ -46,9 +46,9 @@ from chakram.preflight.probing import (
     probe_packets,
     read_probes,
 )
+from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
-from chakram.preflight.settings import PreflightSettings
-from chakram.results.records import FLOW_FIELDS, RecordRows
+from chakram.results.records import FLOW_FIELDS, RecordRows, rows_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -124,10 +124,11 @@ class _Collector:
         """An agent has sent records."""
         self.rows.extend(rows)
         self._done += len(rows.flows) // len(FLOW_FIELDS)
-        width = len(PROBE_FIELDS)
-        for start in range(0, len(rows.probes), width):
-            if rows.probes[start] == PROBE_SENT:
-                self._done += rows.probes[start + PROBE_FIELDS.index("count")]
+        self._done += sum(
+            row.count
+            for row in rows_of(ProbeRow, rows.probes)
+            if row.event == ProbeEvent.SENT
+        )
         self.progress.iterations(min(self._done, self.total), self.total, self.unit)
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
@@ -143,10 +144,11 @@ class _Collector:
         self.progress.note(f"agent {agent}: {text}")
 
 
+@dataclass
 class Preflight:
     """One preflight over connected agents.
 
-    Args:
+    Attributes:
         experiment: What is to be run.
         ports: All ports to test, in their order.
         clients: The connected agents; free again when all is over.
@@ -157,28 +159,20 @@ class Preflight:
         absent: By agent that could not be reached, why.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        *,
-        ports: Sequence[PortPlan],
-        clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockOffset],
-        progress: Progress,
-        interrupts: Interrupts,
-        run_id: str,
-        absent: Mapping[str, str] | None = None,
-    ) -> None:
-        self._experiment = experiment
-        self._ports = list(ports)
-        self._clients = clients
-        self._clocks = clocks
-        self._progress = progress
-        self._interrupts = interrupts
-        self._run_id = run_id
-        self._absent = dict(absent or {})
-        self._settings = preflight_settings(experiment)
-        self._transport = transport_plan(experiment)
+    experiment: Experiment
+    _: KW_ONLY
+    ports: Sequence[PortPlan]
+    clients: Mapping[str, AgentClient]
+    clocks: Mapping[str, ClockOffset]
+    progress: Progress
+    interrupts: Interrupts
+    run_id: str
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._absent = dict(self.absent)
+        self._settings = preflight_settings(self.experiment)
+        self._transport = transport_plan(self.experiment)
 
     async def run(self) -> PreflightReport:
         """Test everything; return what was found.
@@ -189,11 +183,11 @@ class Preflight:
         """
         settings = self._settings
         measured = Measured(
-            packets=probe_packets(self._ports, self._transport, settings)
+            packets=probe_packets(self.ports, self._transport, settings)
         )
         measured.tested = {
             way
-            for pairs in chosen_rounds(len(self._ports), settings.rounds)
+            for pairs in chosen_rounds(len(self.ports), settings.rounds)
             for a, b in pairs
             for way in ((a, b), (b, a))
         }
@@ -203,26 +197,25 @@ class Preflight:
             await self._send_messages(measured)
         measured.absent = self._absent
         return report_of(
-            self._ports, measured, transport=self._transport, settings=settings
+            self.ports, measured, transport=self._transport, settings=settings
         )
 
     # ---- probes ----------------------------------------------------------------------
 
     async def _probe(self, measured: Measured) -> None:
         while True:
-            ports = [port for port in self._ports if port.agent not in self._absent]
+            ports = [port for port in self.ports if port.agent not in self._absent]
             if len(ports) < 2:
                 return
             plan = self._probe_plan(ports, self._settings)
             try:
                 measured.paths = await self._count_probes("probing paths", plan)
+                measured.source_ports = _probes_of(plan).source_ports
+                return
             except ChakramError as error:
                 # Whoever cannot open its ports is found; the others are tested.
                 if not self._leave_out(error):
                     raise
-                continue
-            break
-        measured.source_ports = _probes_of(plan).source_ports
 
     async def _probe_again(self, measured: Measured) -> None:
         """Send again to pairs of which a kind of probe is missing, with larger gaps.
@@ -238,7 +231,7 @@ class Preflight:
                 pair
                 for pair in measured.tested
                 if pair not in measured.paths
-                and not {self._ports[place].agent for place in pair} & set(self._absent)
+                and not {self.ports[place].agent for place in pair} & set(self._absent)
             }
             if not doubtful or not measured.source_ports:
                 return
@@ -265,10 +258,10 @@ class Preflight:
         position = {place: number for number, place in enumerate(places)}
         rounds = [
             [way for a, b in each for way in ((a, b), (b, a)) if way in pairs]
-            for each in apart(all_rounds(len(self._ports)), self._switches())
+            for each in apart(all_rounds(len(self.ports)), self._switches())
         ]
         return self._probe_plan(
-            [self._ports[place] for place in places],
+            [self.ports[place] for place in places],
             settings,
             packets=packets,
             rounds=[
@@ -285,10 +278,10 @@ class Preflight:
             ports,
             self._transport,
             settings,
-            run_id=f"{self._run_id}-probes",
+            run_id=f"{self.run_id}-probes",
             caps_bps={
                 name: client.description.max_rate_bps
-                for name, client in self._clients.items()
+                for name, client in self.clients.items()
             },
             **how,
         )
@@ -300,12 +293,12 @@ class Preflight:
         planned = [each.probes for each in plan.agents if each.probes is not None]
         first = _probes_of(plan)
         collector = _Collector(
-            self._progress,
+            self.progress,
             sum(each.packets_per_target * len(each.targets) for each in planned),
             "probe",
         )
         await self._execute(what, plan, collector)
-        place_of = {port.number: place for place, port in enumerate(self._ports)}
+        place_of = {port.number: place for place, port in enumerate(self.ports)}
         return {
             (place_of[source], place_of[destination]): report
             for (source, destination), report in read_probes(
@@ -318,7 +311,7 @@ class Preflight:
 
     def _leave_out(self, error: ChakramError) -> bool:
         """Go on without the agent that *error* is of; tell whether it is of one."""
-        for name, client in self._clients.items():
+        for name, client in self.clients.items():
             if name not in self._absent and error.where.startswith(client.where):
                 place = error.where.removeprefix(client.where).lstrip(": ")
                 hint = f" ({error.hint})" if error.hint else ""
@@ -332,13 +325,22 @@ class Preflight:
 
     async def _send_messages(self, measured: Measured) -> None:
         if self._settings.check_permutation:
-            measured.permutation = shifted(range(len(self._ports)))
-        programs = self._programs(measured)
+            measured.permutation = shifted(range(len(self.ports)))
+        reached, passes = self._passing(measured)
+        rounds = chosen_rounds(len(self.ports), self._settings.rounds)
+        programs = measurement(
+            rounds=apart(rounds, self._switches()),
+            reached=reached,
+            passes=passes,
+            permutation=measured.permutation,
+            size_of=self._size_of,
+            settings=self._settings,
+        )
         if not programs.messages:
             return
         plan = self._plan(programs)
         collector = _Collector(
-            self._progress,
+            self.progress,
             sum(len(program.columns) for program in programs.programs) // 2,
             "message",
         )
@@ -355,12 +357,12 @@ class Preflight:
             collector.rows.queue_pairs,
             collector.rows.ports,
             places=places,
-            ports=self._ports,
+            ports=self.ports,
         )
         measured.evidence = {
             pair: Evidence(
                 hosts_late=any(
-                    self._ports[place].agent in collector.late for place in pair
+                    self.ports[place].agent in collector.late for place in pair
                 ),
                 naks=pair in resent,
             )
@@ -373,19 +375,14 @@ class Preflight:
         settings = self._settings
         slow = {}
         lossy = set()
-        for a, b in self._passing(measured)[1]:
-            pair = (a, b)
-            rate_bps = min(
-                (r for p in pair if (r := self._ports[p].rate_bps) is not None),
-                default=None,
-            )
+        for pair in self._passing(measured)[1]:
+            a, b = ends = [self.ports[place] for place in pair]
             figures = measured.alone.get(pair)
-            if settings.check_rate and rate_bps is not None:
-                share = rate_share(
-                    figures, self._ports[a], self._ports[b], self._transport
-                )
+            rates = [port.rate_bps for port in ends if port.rate_bps is not None]
+            if settings.check_rate and rates:
+                share = rate_share(figures, a, b, self._transport)
                 if share is None or share < settings.min_rate_share:
-                    slow[pair] = rate_bps
+                    slow[pair] = min(rates)
             if (
                 figures is not None
                 and figures.retransmitted > settings.max_loss_share * figures.packets
@@ -395,7 +392,7 @@ class Preflight:
         evidence = dict(measured.evidence)
         if slow:
             npaths = min(len(measured.source_ports), TRAINS)
-            address = self._ports[0].address
+            address = self.ports[0].address
             packet, count = train_packet(address, self._transport, min(slow.values()))
             plan = self._plan_of_pairs(
                 slow,
@@ -416,7 +413,7 @@ class Preflight:
                 )
         if lossy:
             npaths = len(measured.source_ports)
-            size = self._transport.path_mtu + headers_bytes(self._ports[0].address)
+            size = self._transport.path_mtu + headers_bytes(self.ports[0].address)
             plan = self._plan_of_pairs(
                 lossy,
                 replace(settings, copies=-(-LOSS_PROBES // npaths)),
@@ -430,25 +427,13 @@ class Preflight:
                 evidence[pair] = replace(evidence[pair], probed=sent, lost=lost)
         measured.evidence = evidence
 
-    def _programs(self, measured: Measured) -> Measurement:
-        count = len(self._ports)
-        reached, passes = self._passing(measured)
-        return measurement(
-            rounds=apart(chosen_rounds(count, self._settings.rounds), self._switches()),
-            reached=reached,
-            passes=passes,
-            permutation=measured.permutation,
-            size_of=self._size_of,
-            settings=self._settings,
-        )
-
     def _passing(
         self, measured: Measured
     ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Return the pairs whose short packets arrive, and those whose longest do."""
         npaths = len(measured.source_ports)
         classes = {self._transport.dscp_ack << 2} & {p.tos for p in measured.packets}
-        needed = self._transport.path_mtu + headers_bytes(self._ports[0].address)
+        needed = self._transport.path_mtu + headers_bytes(self.ports[0].address)
         reached, passes = (
             passing(
                 measured.paths,
@@ -463,19 +448,19 @@ class Preflight:
 
     def _switches(self) -> list[str]:
         """Return what each port hangs on; its own name where nobody knows."""
-        topology = self._experiment.fabric.to_topology(len(self._ports))
+        topology = self.experiment.fabric.to_topology(len(self.ports))
         hosts = () if topology is None else topology.hosts
         return [
             topology.switch_of(port.host)
             if topology is not None and port.host in hosts
             else port.host
-            for port in self._ports
+            for port in self.ports
         ]
 
     def _size_of(self, pair: tuple[int, int]) -> int:
         """Return what a pair can send in the time that it has."""
         settings = self._settings
-        source, destination = (self._ports[place] for place in pair)
+        source, destination = (self.ports[place] for place in pair)
         least = _LEAST_PACKETS * self._transport.path_mtu
         payload_bps = expected_bps(
             source, destination, self._transport, size_bytes=least
@@ -486,8 +471,8 @@ class Preflight:
         return min(max(wanted, least), _MOST_BYTES)
 
     def _plan(self, programs: Measurement) -> Plan:
-        experiment = self._experiment
-        ports = [self._ports[program.rank] for program in programs.programs]
+        experiment = self.experiment
+        ports = [self.ports[program.rank] for program in programs.programs]
         plan = place(
             {JOB: programs.programs},
             ports,
@@ -506,7 +491,7 @@ class Preflight:
                 jobs=(),
             ),
             shards=shards_of(experiment, ports),
-            run_id=f"{self._run_id}-preflight",
+            run_id=f"{self.run_id}-preflight",
             layout=queue_pair_layout(experiment),
         )
         problems = check_plan(plan)
@@ -518,18 +503,18 @@ class Preflight:
 
     async def _execute(self, what: str, plan: Plan, collector: _Collector) -> None:
         """Let the agents execute *plan*; they are free for the next one afterwards."""
-        self._progress.phase(what)
+        self.progress.phase(what)
         plans = {agent.agent: agent for agent in plan.agents}
-        clients = {name: self._clients[name] for name in plans}
+        clients = {name: self.clients[name] for name in plans}
         session = Session(
             plans=plans,
             clients=clients,
-            clocks=self._clocks,
+            clocks=self.clocks,
             observer=collector,
-            hang_timeout_ns=max(self._experiment.hang_timeout_ns, _HANG_TIMEOUT_NS),
+            hang_timeout_ns=max(self.experiment.hang_timeout_ns, _HANG_TIMEOUT_NS),
             iterations_of=plan.iterations_of(),
         )
-        self._interrupts.listener = session.interrupt
+        self.interrupts.listener = session.interrupt
         try:
             await session.run()
         except ChakramError as error:
@@ -537,7 +522,7 @@ class Preflight:
             await _free(clients.values(), why=error.found)
             raise
         finally:
-            self._interrupts.listener = None
+            self.interrupts.listener = None
         await _free(clients.values())
 
 

@@ -15,7 +15,7 @@ from chakram.controller.planning import run_settings
 from chakram.controller.plug_ins import plug_in_versions
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
-from chakram.plan.job_alone import settings_alone
+from chakram.plan.collective_alone import settings_alone
 from chakram.units import format_size
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from chakram.results.banners import incomplete
 from chakram.results.comparison import Comparison, compare, sentences
 from chakram.results.expressions import Expression
 from chakram.results.summary import COMPLETE
+from chakram.settings.document import read_model
 from chakram.settings.quantities import Model
-from chakram.settings.reading import read_model
 from chakram.units import about_size
 
 _MOST_BYTES = 1 << 26

@@ -14,8 +14,12 @@ from pydantic import TypeAdapter
 
 from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.observe.manifest import FAILED, SCHEMA_VERSION, RunManifest
-from chakram.preflight.report import Finding, PairReport, PreflightReport
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import (
+    Finding,
+    PairReport,
+    PreflightReport,
+    PreflightSettings,
+)
 
 PREFLIGHT = "preflight"
 """Name of its files, without their endings."""

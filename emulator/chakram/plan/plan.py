@@ -7,6 +7,7 @@ preamble and FCS), as a kernel queueing discipline counts them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -280,18 +281,15 @@ class Plan:
 
     def planned_iterations(self) -> dict[str, int]:
         """Return by job how many iterations it has, if that has an end."""
-        return {
-            rank.program.job: agent.settings.iterations_of(rank.program.job)
-            for agent in self.agents
-            for rank in agent.ranks
-            if not agent.settings.of(rank.program.job).is_background
-        }
+        return {rank.program.job: count for rank, count in self._with_end()}
 
     def iterations_of(self) -> dict[int, int]:
         """Return by number the iterations of all ranks whose job has an end."""
-        return {
-            rank.number: agent.settings.iterations_of(rank.program.job)
-            for agent in self.agents
-            for rank in agent.ranks
-            if not agent.settings.of(rank.program.job).is_background
-        }
+        return {rank.number: count for rank, count in self._with_end()}
+
+    def _with_end(self) -> Iterator[tuple[RankPlan, int]]:
+        for agent in self.agents:
+            for rank in agent.ranks:
+                job = rank.program.job
+                if not agent.settings.of(job).is_background:
+                    yield rank, agent.settings.iterations_of(job)

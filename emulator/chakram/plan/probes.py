@@ -10,7 +10,8 @@ directions of a pair are told apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from enum import IntEnum
+from typing import Annotated, NamedTuple
 
 from chakram.fields import (
     MAX_TIME_NS,
@@ -21,35 +22,47 @@ from chakram.fields import (
     UdpPort,
     Within,
 )
+from chakram.plan.wire_cost import serialisation_ns
 
-PROBE_FIELDS = (
-    "event",  # a PROBE_* number
-    "source",  # number of the port that sent it
-    "destination",  # number of the port that it was sent to
-    "packet",  # index in ProbePlan.packets
-    "path",  # index in ProbePlan.source_ports
-    "count",  # how often
-    "value",  # what the event says
-    "address",  # IPv4 address of who said it, as a number; 0: unknown
-)
-"""What has happened to the same packets, as often as ``count`` says."""
 
-PROBE_SENT = 0
-"""They left the port."""
-PROBE_ARRIVED = 1
-"""They were received; the value is their type of service as they arrived."""
-PROBE_REFUSED = 2
-"""The sender's kernel did not take them; the value is its error number."""
-PROBE_TOO_BIG = 3
-"""Somebody said that they are too big (ICMP); the value is the MTU that it has."""
-PROBE_UNREACHABLE = 4
-"""Somebody said that there is no way (ICMP); the value is the error number."""
-PROBE_DROPPED = 5
-"""The socket of a port had no room for ``count`` packets; the source is the port."""
-PROBE_OFFERED = 6
-"""A train left; the value is by how much its sender fell behind its rate (ns)."""
-PROBE_SPAN = 7
-"""The later half of a train, ``count`` packets, arrived within ``value`` ns."""
+class ProbeRow(NamedTuple):
+    """What has happened to the same packets, as often as ``count`` says."""
+
+    event: int  # a ProbeEvent
+    source: int  # number of the port that sent it
+    destination: int  # number of the port that it was sent to
+    packet: int  # index in ProbePlan.packets
+    path: int  # index in ProbePlan.source_ports
+    count: int  # type: ignore[assignment] # how often, and no method
+    value: int  # what the event says
+    address: int  # IPv4 address of who said it, as a number; 0: unknown
+
+
+PROBE_FIELDS = ProbeRow._fields
+
+
+class ProbeEvent(IntEnum):
+    """What happened to a probe, as the first number of a row."""
+
+    SENT = 0
+    """They left the port."""
+    ARRIVED = 1
+    """They were received; the value is their type of service as they arrived."""
+    REFUSED = 2
+    """The sender's kernel did not take them; the value is its error number."""
+    TOO_BIG = 3
+    """Somebody said that they are too big (ICMP); the value is the MTU that it has."""
+    UNREACHABLE = 4
+    """Somebody said that there is no way (ICMP); the value is the error number."""
+    DROPPED = 5
+    """A socket had no room for ``count`` packets; the source is its port."""
+    OFFERED = 6
+    """A train left; the value is by how much its sender fell behind its rate (ns)."""
+    SPAN = 7
+    """The later half of a train, ``count`` packets, arrived within ``value`` ns."""
+
+
+ETHERNET_BYTES = 14
 
 LEAST_SIZE_BYTES = 128
 """Headers and what tells a probe from others, of either version of IP."""
@@ -66,6 +79,10 @@ class ProbePacket:
 
     size_bytes: Annotated[int, Within(LEAST_SIZE_BYTES, 65535)]
     tos: Annotated[int, Within(0, 255)]
+
+    def wire_ns(self, rate_bps: int | None) -> int:
+        """Return how long it takes at a rate, rounded up; 0 where none is set."""
+        return serialisation_ns(self.size_bytes + ETHERNET_BYTES, rate_bps=rate_bps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from math import exp
 from statistics import median
 from typing import TYPE_CHECKING
 
-from chakram.plan.probes import ProbePacket
+from chakram.plan.probes import ETHERNET_BYTES, ProbePacket
 from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
@@ -55,8 +55,6 @@ _LATE_SHARE = 0.05
 
 _DOUBT = 1e-4
 """How likely a link that loses no more than it may is to lose what was lost."""
-
-_ETHERNET_BYTES = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +126,7 @@ def train_evidence(
     report: PathReport, *, size_bytes: int, packets: int, rate_bps: int
 ) -> tuple[float | None, float | None]:
     """Return ``train_share`` and ``slow_share`` of an ``Evidence``."""
-    wire_ns = 8e9 * (size_bytes + _ETHERNET_BYTES) / rate_bps
+    wire_ns = 8e9 * (size_bytes + ETHERNET_BYTES) / rate_bps
     shares = {
         where: min(1.0, count * wire_ns / span_ns) if span_ns else 1.0
         for where, (count, span_ns) in report.spans.items()

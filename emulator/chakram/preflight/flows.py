@@ -12,7 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.errors import PeerError
 from chakram.program.operations import (
@@ -25,7 +25,7 @@ from chakram.program.operations import (
 from chakram.results.records import FlowRow, rows_of
 
 if TYPE_CHECKING:
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 JOB = "preflight"
@@ -90,38 +90,30 @@ class _Programs:
         pair: Pair,
         size_bytes: int,
         *,
-        sender_after: tuple[int, ...],
-        receiver_after: tuple[int, ...],
+        after: tuple[int, ...],
         kind: str = "meet",
     ) -> tuple[int, int]:
-        """Add a message; return the index of its sending and of its receiving."""
+        """Add a message; return the index of its sending and of its receiving.
+
+        It is sent after some operations of its source.
+        """
         source, destination = pair
         number = self._numbers.get(pair, 0)
         self._numbers[pair] = number + 1
         sent, received = len(self.operations[source]), len(self.operations[destination])
+        common: dict[str, Any] = {
+            "node_id": None,
+            "name": kind,
+            "number": number,
+            "tag": 0,
+            "size_bytes": size_bytes,
+            "trace_bytes": size_bytes,
+        }
         self.operations[source].append(
-            SendOperation(
-                node_id=None,
-                name=kind,
-                dependencies=sender_after,
-                peer=destination,
-                number=number,
-                tag=0,
-                size_bytes=size_bytes,
-                trace_bytes=size_bytes,
-            )
+            SendOperation(dependencies=after, peer=destination, **common)
         )
         self.operations[destination].append(
-            ReceiveOperation(
-                node_id=None,
-                name=kind,
-                dependencies=receiver_after,
-                peer=source,
-                number=number,
-                tag=0,
-                size_bytes=size_bytes,
-                trace_bytes=size_bytes,
-            )
+            ReceiveOperation(dependencies=(), peer=source, **common)
         )
         if kind != "meet":
             self.messages[source, sent] = Message(kind=kind, pair=pair)
@@ -136,8 +128,7 @@ class _Programs:
                 _, received = self.message(
                     (child, parent),
                     1,
-                    sender_after=(*self.last[child], *heard.pop(child, ())),
-                    receiver_after=(),
+                    after=(*self.last[child], *heard.pop(child, ())),
                 )
                 heard.setdefault(parent, []).append(received)
             for root, indices in heard.items():
@@ -147,8 +138,7 @@ class _Programs:
                 _, received = self.message(
                     (parent, child),
                     1,
-                    sender_after=self.last[parent],
-                    receiver_after=(),
+                    after=self.last[parent],
                 )
                 self.last[child] = (received,)
 
@@ -193,8 +183,7 @@ def measurement(
             sent, received = programs.message(
                 pair,
                 size_of(pair),
-                sender_after=after[source],
-                receiver_after=(),
+                after=after[source],
                 kind=_ALL,
             )
             ends.setdefault(source, []).append(sent)
@@ -224,8 +213,7 @@ def _measure_pair(
                 sent, received = programs.message(
                     (source, destination),
                     PING_BYTES,
-                    sender_after=programs.last[source],
-                    receiver_after=(),
+                    after=programs.last[source],
                     kind=_PING,
                 )
                 programs.last[source] = (sent,)
@@ -242,8 +230,7 @@ def _measure_pair(
         sent, received = programs.message(
             way,
             size_of(way),
-            sender_after=programs.last[source],
-            receiver_after=(),
+            after=programs.last[source],
             kind=_RATE,
         )
         programs.last[source] = (*programs.last[source], sent)

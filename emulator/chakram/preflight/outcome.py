@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from chakram.addresses import family_of
 from chakram.plan.wire_cost import overhead_bytes_of, wire_bytes
 from chakram.preflight.confirmation import Evidence
+from chakram.preflight.flows import Figures
 from chakram.preflight.folding import fold
 from chakram.preflight.probing import PathReport, headers_bytes
 from chakram.preflight.report import (
@@ -18,6 +19,7 @@ from chakram.preflight.report import (
     Finding,
     PairReport,
     PreflightReport,
+    share_of,
 )
 from chakram.preflight.verdicts import pair_facts, path_facts, path_mtu_of
 from chakram.results.bandwidth import percentile
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from chakram.plan.plan import PortPlan
     from chakram.plan.probes import ProbePacket
     from chakram.plan.transport import TransportPlan
-    from chakram.preflight.flows import Figures
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 Pair = tuple[int, int]
@@ -119,13 +120,9 @@ def rate_share(
     transport: TransportPlan,
 ) -> float | None:
     """Return goodput as a part of what two ports leave; None: it is not known."""
-    goodput = _goodput(figures)
-    if figures is None or goodput is None:
-        return None
-    expected = expected_bps(
-        source, destination, transport, size_bytes=figures.size_bytes
-    )
-    return None if expected is None else goodput / expected
+    size_bytes = 0 if figures is None else figures.size_bytes
+    expected = expected_bps(source, destination, transport, size_bytes=size_bytes)
+    return share_of(_goodput(figures), expected)
 
 
 def report_of(
@@ -137,18 +134,13 @@ def report_of(
 ) -> PreflightReport:
     """Return the outcome of a preflight over *ports*."""
     names = port_names(ports)
-    permutation = frozenset(measured.permutation)
     present = [port.agent not in measured.absent for port in ports]
     facts = []
     pairs = []
     for a, b in sorted(measured.tested):
         if not (present[a] and present[b]):
             continue
-        pair = replace(
-            _figures(ports[a], ports[b], (a, b), measured, transport),
-            source=names[a],
-            destination=names[b],
-        )
+        pair = _figures(ports, names, (a, b), measured, transport)
         pairs.append(pair)
         broken = list(
             path_facts(
@@ -162,33 +154,25 @@ def report_of(
         )
         # Of pairs whose packets do not pass, why there is no rate has been said.
         is_cut = any(fact.check in ("reach", "mtu") for fact in broken)
-        why = None if is_cut else measured.not_measured or _back(measured, (b, a))
+        why = None if is_cut else measured.not_measured
+        back = measured.paths.get((b, a))
+        if not is_cut and (back is None or not back.arrived):
+            why = why or "acknowledgements do not come back"
         facts += broken
         facts += pair_facts(
             pair,
             settings,
             not_measured=why,
-            in_permutation=(a, b) in permutation,
+            in_permutation=(a, b) in measured.permutation,
             evidence=measured.evidence.get((a, b), Evidence()),
         )
     tested = [(pair.source, pair.destination) for pair in pairs]
-    findings = [
-        *_absent(ports, names, measured),
-        *fold(facts, tested),
-    ]
     return PreflightReport(
         ports=tuple(names),
         pairs=tuple(pairs),
-        findings=tuple(findings),
+        findings=(*_absent(ports, names, measured), *fold(facts, tested)),
         settings=settings,
     )
-
-
-def _back(measured: Measured, back: Pair) -> str | None:
-    report = measured.paths.get(back)
-    if report is None or not report.arrived:
-        return "acknowledgements do not come back"
-    return None
 
 
 def port_names(ports: Sequence[PortPlan]) -> list[str]:
@@ -229,19 +213,19 @@ def _with_ports(agent: str, names: Sequence[str]) -> str:
 
 
 def _figures(
-    source: PortPlan,
-    destination: PortPlan,
+    ports: Sequence[PortPlan],
+    names: Sequence[str],
     pair: Pair,
     measured: Measured,
     transport: TransportPlan,
 ) -> PairReport:
-    path = measured.paths.get(pair)
-    alone = measured.alone.get(pair)
-    together = measured.together.get(pair)
-    size_bytes = (alone and alone.size_bytes) or (together and together.size_bytes) or 0
-    times_ns = alone.round_trips_ns if alone is not None else []
-    has_rate = alone is not None and alone.size_bytes > 0
-    failed, longest = _over_paths(path, measured)
+    source, destination = (ports[place] for place in pair)
+    path = measured.paths.get(pair, PathReport())
+    alone = measured.alone.get(pair, Figures())
+    together = measured.together.get(pair, Figures())
+    size_bytes = alone.size_bytes or together.size_bytes
+    times_ns = alone.round_trips_ns
+    failed, longest = _over_paths(measured.paths.get(pair), measured)
     expected = expected_bps(
         source,
         destination,
@@ -250,19 +234,17 @@ def _figures(
     )
     train = measured.evidence.get(pair, Evidence()).train_share
     return PairReport(
-        source=source.host,
-        destination=destination.host,
-        probes_sent=path.sent.total() if path is not None else 0,
-        probes_arrived=path.arrived.total() if path is not None else 0,
+        source=names[pair[0]],
+        destination=names[pair[1]],
+        probes_sent=path.sent.total(),
+        probes_arrived=path.arrived.total(),
         paths_failed=failed,
         path_mtu=_path_mtu(longest, destination.address, measured),
         packet_bytes=longest,
         classes=tuple(
             (sent, arrived, count)
             for (sent, arrived), count in sorted(path.classes.items())
-        )
-        if path is not None
-        else (),
+        ),
         goodput_bps=_goodput(alone),
         expected_bps=expected if size_bytes or train is not None else None,
         train_bps=None if train is None or expected is None else train * expected,
@@ -271,11 +253,11 @@ def _figures(
         round_trip_p50_ns=percentile(times_ns, 50) if times_ns else None,
         round_trip_p99_ns=percentile(times_ns, 99) if times_ns else None,
         jitter_ns=_jitter(times_ns),
-        packets=alone.packets if alone is not None else 0,
-        retransmitted=alone.retransmitted if alone is not None else 0,
+        packets=alone.packets,
+        retransmitted=alone.retransmitted,
         generator_share=(
             alone.generator_wait_ns / alone.elapsed_ns
-            if alone is not None and has_rate and alone.elapsed_ns
+            if alone.size_bytes and alone.elapsed_ns
             else None
         ),
     )

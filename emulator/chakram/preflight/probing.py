@@ -12,24 +12,19 @@ from chakram.addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.errors import PeerError
 from chakram.plan.plan import AgentPlan, Plan, PortPlan, RunSettings
 from chakram.plan.probes import (
-    PROBE_ARRIVED,
-    PROBE_DROPPED,
-    PROBE_FIELDS,
-    PROBE_OFFERED,
-    PROBE_REFUSED,
-    PROBE_SENT,
-    PROBE_SPAN,
-    PROBE_TOO_BIG,
+    ProbeEvent,
     ProbePacket,
     ProbePlan,
+    ProbeRow,
     ProbeTarget,
 )
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.preflight.rounds import chosen_rounds
+from chakram.results.records import rows_of
 
 if TYPE_CHECKING:
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 SMALL_BYTES = 128
@@ -43,7 +38,6 @@ _IPV4_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
 _GAP_PER_PORT_NS = 100_000
 _ROUND_MARGIN_NS = 5_000_000
 _GRACE_NS = 300_000_000
-_ETHERNET_BYTES = 14
 _TRAINS_APART = 4
 
 Pair = tuple[int, int]
@@ -112,13 +106,13 @@ def plan_probes(
     packets = tuple(packets or probe_packets(ports, transport, settings))
     per_agent = Counter(port.agent for port in ports)
     gap_ns = max(per_agent.values()) * _GAP_PER_PORT_NS * slower
-    rates = [
-        rate
-        for port in ports
-        for rate in (port.rate_bps, _share(caps_bps, port.agent, per_agent))
-        if rate is not None
+    rates = [port.rate_bps for port in ports if port.rate_bps is not None]
+    rates += [
+        max(1, cap_bps // count)
+        for agent, count in per_agent.items()
+        if (cap_bps := (caps_bps or {}).get(agent)) is not None
     ]
-    wire_ns = [_wire_ns(packet, min(rates)) if rates else 0 for packet in packets]
+    wire_ns = [packet.wire_ns(min(rates, default=None)) for packet in packets]
     if is_train:
         # What a slow link holds of one has passed, mostly, before the next one comes.
         gap_ns = max(gap_ns, max(wire_ns) * settings.copies * _TRAINS_APART)
@@ -127,7 +121,7 @@ def plan_probes(
     round_ns = turn_ns * settings.paths * copies * 6 // 5 + _ROUND_MARGIN_NS
     if rounds is None:
         rounds = [
-            [way for pair in pairs for way in _both(pair)]
+            [way for a, b in pairs for way in ((a, b), (b, a))]
             for pairs in chosen_rounds(len(ports), settings.rounds)
         ]
     targets: dict[str, list[ProbeTarget]] = {agent: [] for agent in per_agent}
@@ -171,22 +165,6 @@ def plan_probes(
             for agent, found in targets.items()
         ),
     )
-
-
-def _both(pair: Pair) -> tuple[Pair, Pair]:
-    a, b = pair
-    return (a, b), (b, a)
-
-
-def _share(
-    caps_bps: Mapping[str, int | None] | None, agent: str, ports: Counter[str]
-) -> int | None:
-    cap_bps = (caps_bps or {}).get(agent)
-    return None if cap_bps is None else max(1, cap_bps // ports[agent])
-
-
-def _wire_ns(packet: ProbePacket, rate_bps: int) -> int:
-    return -(-8 * (packet.size_bytes + _ETHERNET_BYTES) * 10**9 // rate_bps)
 
 
 @dataclass(slots=True)
@@ -270,30 +248,27 @@ def read_probes(
     """
     reports: dict[tuple[int, int], PathReport] = {}
     drops: Counter[int] = Counter()
-    width = len(PROBE_FIELDS)
-    for start in range(0, len(rows), width):
-        event, source, destination, packet, path, count, value, address = rows[
-            start : start + width
-        ]
+    for row in rows_of(ProbeRow, rows):
+        event, source, destination, packet, path, count, value, address = row
         if not 0 <= packet < len(packets) or not 0 <= path < paths:
             raise PeerError("probes of an agent", f"name packet {packet}, path {path}")
-        if event == PROBE_DROPPED:
+        if event == ProbeEvent.DROPPED:
             drops[source] += count
             continue
         report = reports.setdefault((source, destination), PathReport())
         where = (packet, path)
-        if event == PROBE_SENT:
+        if event == ProbeEvent.SENT:
             report.sent[where] += count
-        elif event == PROBE_ARRIVED:
+        elif event == ProbeEvent.ARRIVED:
             report.arrived[where] += count
             report.classes[packets[packet].tos, value] += count
-        elif event == PROBE_REFUSED:
+        elif event == ProbeEvent.REFUSED:
             report.refused[where] = value
-        elif event == PROBE_TOO_BIG:
+        elif event == ProbeEvent.TOO_BIG:
             report.too_big.add((value, address))
-        elif event == PROBE_OFFERED:
+        elif event == ProbeEvent.OFFERED:
             report.late_ns[where] = value
-        elif event == PROBE_SPAN:
+        elif event == ProbeEvent.SPAN:
             report.spans[where] = max(report.spans.get(where, (0, 0)), (count, value))
         else:
             report.unreachable.add((value, address))

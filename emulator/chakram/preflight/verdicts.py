@@ -11,12 +11,12 @@ from chakram.plan.transport import PATH_MTUS
 from chakram.preflight.confirmation import Evidence
 from chakram.preflight.folding import Fact
 from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
-from chakram.preflight.report import FAILED, UNPROVEN, PairReport
+from chakram.preflight.report import FAILED, UNPROVEN, PairReport, share_of
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
     from chakram.plan.probes import ProbePacket
-    from chakram.preflight.settings import PreflightSettings
+    from chakram.preflight.report import PreflightSettings
 
 
 GENERATOR_SHARE = 0.05
@@ -71,12 +71,12 @@ def path_facts(
             report is not None and report.is_proof(report.missing),
         )
         return
-    lost = [number for path, number in enumerate(source_ports) if path not in reached]
+    lost = [path for path in range(len(source_ports)) if path not in reached]
     if lost:
         yield _lost(
             "reach",
             pair,
-            f"nothing arrives from UDP source {_ports_text(lost, source_ports)}",
+            f"nothing arrives{_from(lost, source_ports)}",
             "one of several equal-cost paths is broken",
             report.is_proof(
                 [kind for kind in report.missing if kind[1] not in reached]
@@ -88,7 +88,8 @@ def path_facts(
         )
     if settings.check_classes:
         yield from _lost_classes(pair, report, reached, packets, source_ports)
-        yield from _class_facts(pair, report)
+        # What is wrong with several classes in the same way is said once.
+        yield from dict.fromkeys(_class_facts(pair, report))
 
 
 def _lost(
@@ -107,8 +108,8 @@ def _why_not(report: PathReport | None) -> str:
     if report is None:
         return "nor was one sent: see the log of its agent"
     if report.refused:
-        said = _said(report.refused.values())
-        return f"the sender's own kernel refuses them: {said}"
+        refused = _said(report.refused.values())
+        return f"the sender's own kernel refuses them: {refused}"
     if report.unreachable:
         number, address = min(report.unreachable)
         return f"{_who(address)} says: {_said([number])}"
@@ -136,36 +137,23 @@ def _mtu_facts(
         for each in report.missing
         if each[1] in short and packets[each[0]].size_bytes >= needed
     ]
-    most = min(longest[path] for path in short)
-    passing = path_mtu_of(most, address)
-    over = [source_ports[path] for path in short]
-    where = ""
-    if len(short) < len(reached):
-        where = f" from UDP source {_ports_text(over, source_ports)}"
+    passing = path_mtu_of(min(longest[path] for path in short), address)
+    where = _from(short, source_ports) if len(short) < len(reached) else ""
     rest = f"path MTU {passing} does" if passing else "not even path MTU 256 does"
     yield _lost(
         "mtu",
         pair,
         f"packets of {needed} bytes (path MTU {settings.path_mtu}) do not arrive"
-        f"{where}, {rest}; {_who_drops(report, packets, short, needed)}",
+        f"{where}, {rest}; {_who_drops(report, kinds)}",
         f"raise the MTU of every port on the way to {needed} bytes or more"
         + (f", or set transport.path_mtu: {passing}" if passing else ""),
         report.is_proof(kinds),
     )
 
 
-def _who_drops(
-    report: PathReport,
-    packets: Sequence[ProbePacket],
-    short: Sequence[int],
-    needed: int,
-) -> str:
+def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
     """Return who refuses long packets, as far as anybody says so."""
-    refused = {
-        number
-        for (packet, path), number in report.refused.items()
-        if path in short and packets[packet].size_bytes >= needed
-    }
+    refused = {report.refused[kind] for kind in kinds if kind in report.refused}
     if refused:
         return f"the sender's own interface refuses them: {_said(refused)}"
     if report.too_big:
@@ -194,10 +182,7 @@ def _lost_classes(
             }
 
     def where(paths: Collection[int]) -> str:
-        if len(paths) == len(reached):
-            return ""
-        ports = [source_ports[path] for path in sorted(paths)]
-        return f" from UDP source {_ports_text(ports, source_ports)}"
+        return "" if len(paths) == len(reached) else _from(paths, source_ports)
 
     def is_proof(paths: Collection[int], tos: Collection[int]) -> bool:
         return report.is_proof(
@@ -236,16 +221,13 @@ def _lost_classes(
 
 
 def _class_facts(pair: tuple[str, str], report: PathReport) -> Iterator[Fact]:
-    said: set[tuple[str, str]] = set()
     for sent, arrived in sorted(report.classes):
         if sent >> 2 != arrived >> 2:
             dscp, now = sent >> 2, arrived >> 2
             how = "bleached" if now == 0 else "rewritten"
             found = f"DSCP {dscp} arrives as {now}: {how}"
             hint = "let the ports of every switch on the way trust DSCP"
-            if ("dscp", found) not in said:
-                said.add(("dscp", found))
-                yield Fact("dscp", FAILED, pair, found, hint)
+            yield Fact("dscp", FAILED, pair, found, hint)
         before, after = sent & _CE, arrived & _CE
         if before == after:
             continue
@@ -259,9 +241,7 @@ def _class_facts(pair: tuple[str, str], report: PathReport) -> Iterator[Fact]:
         else:
             found = f"{names}: rewritten"
             hint = "no switch may touch ECN but to mark it"
-        if ("ecn", found) not in said:
-            said.add(("ecn", found))
-            yield Fact("ecn", FAILED, pair, found, hint)
+        yield Fact("ecn", FAILED, pair, found, hint)
 
 
 def path_mtu_of(packet_bytes: int, address: str) -> int | None:
@@ -337,19 +317,16 @@ def _rate_facts(
 ) -> Iterator[Fact]:
     """Yield that a pair is too slow: by its message, or by trains if that is moot."""
     least = settings.min_rate_share
-    goodput_bps = pair.goodput_bps
-    share = (
-        goodput_bps / pair.expected_bps
-        if goodput_bps is not None and pair.expected_bps
-        else None
-    )
+    share = share_of(pair.goodput_bps, pair.expected_bps)
     if share is not None and share >= least:
         return
     trains = evidence.train_share
+    held_up = pair.generator_share or 0.0
     is_moot = (
         share is None
         or evidence.hosts_late
-        or _may_be_held_up(pair.generator_share or 0.0, share, settings)
+        # What the data plane has lost is known roughly: twice as much is allowed for.
+        or (held_up > GENERATOR_SHARE and share >= least * max(0.0, 1 - 2 * held_up))
         # What is sent again takes time, in whichever direction packets are lost.
         or _resent(pair) > settings.max_loss_share
     )
@@ -402,29 +379,18 @@ def _resent(pair: PairReport) -> float:
     return pair.retransmitted / pair.packets if pair.packets else 0.0
 
 
-def _may_be_held_up(
-    generator_share: float, share: float, settings: PreflightSettings
-) -> bool:
-    """Tell whether the data plane may be why a pair is slow.
-
-    What it has lost is known roughly only, so twice as much is allowed for.
-    """
-    without = max(0.0, 1 - 2 * generator_share)
-    return (
-        generator_share > GENERATOR_SHARE and share >= settings.min_rate_share * without
-    )
-
-
 def _rounded(rate_bps: float) -> int:
     """Return a rate with three digits: more of them nobody measures."""
     digits = len(str(round(rate_bps)))
     return round(round(rate_bps), min(0, 3 - digits))
 
 
-def _ports_text(numbers: Sequence[int], of: Sequence[int]) -> str:
-    listed = ", ".join(map(str, numbers[:4]))
-    more = ", ..." if len(numbers) > 4 else ""
-    return f"{'port' if len(numbers) == 1 else 'ports'} {listed}{more} (of {len(of)})"
+def _from(paths: Collection[int], source_ports: Sequence[int]) -> str:
+    """Return the source ports of some paths, as an adverbial."""
+    listed = ", ".join(str(source_ports[path]) for path in sorted(paths)[:4])
+    more = ", ..." if len(paths) > 4 else ""
+    ports = "port" if len(paths) == 1 else "ports"
+    return f" from UDP source {ports} {listed}{more} (of {len(source_ports)})"
 
 
 def _said(numbers: Iterable[int]) -> str:

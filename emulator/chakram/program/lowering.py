@@ -31,11 +31,17 @@ from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.splits import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven import passed_bytes
 from chakram.errors import MatchingError
-from chakram.program.column_writer import ColumnWriter
-from chakram.program.columns import COMPUTE, NO_SPLITS, RECEIVE, SEND, OperationColumns
-from chakram.program.lowering_options import LoweringOptions
+from chakram.program.columns import (
+    COMPUTE,
+    NO_SPLITS,
+    RECEIVE,
+    SEND,
+    ColumnWriter,
+    OperationColumns,
+)
 from chakram.program.lowering_rows import (
     ComputeTimes,
+    LoweringOptions,
     Rows,
     check_starts,
     first_start_ns,
@@ -181,29 +187,25 @@ class _Rank:
     slot_order: Sequence[int]
 
 
+@dataclass(kw_only=True)
 class _Lowering:
     """What is the same for all ranks of a job, and what was found on the way."""
 
-    def __init__(
-        self,
-        *,
-        job_name: str,
-        options: LoweringOptions,
-        groups: Mapping[str, ProcessGroup],
-        ordering: Ordering,
-        splits: Mapping[CollectiveId, tuple[Splits, ...]],
-        slot_orders: Mapping[int, Sequence[int]],
-    ) -> None:
-        self._job_name = job_name
-        self._options = options
-        self._groups = groups
-        self._ordering = ordering
-        self._slot_orders = slot_orders
+    job_name: str
+    options: LoweringOptions
+    groups: Mapping[str, ProcessGroup]
+    ordering: Ordering
+    splits: Mapping[CollectiveId, tuple[Splits, ...]]
+    slot_orders: Mapping[int, Sequence[int]]
+
+    def __post_init__(self) -> None:
+        options = self.options
         self._uneven = {
-            identity: self._scaled_splits(rows) for identity, rows in splits.items()
+            identity: self._scaled_splits(rows)
+            for identity, rows in self.splits.items()
         }
         self._keeps_starts = options.with_starts or options.order == "start_times"
-        self._with_barrier = options.sync_barrier and len(groups[WORLD].ranks) > 1
+        self._with_barrier = options.sync_barrier and len(self.groups[WORLD].ranks) > 1
         self._times = ComputeTimes(options)
         self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
         self._known: dict[bytes, _Alike] = {}
@@ -213,7 +215,7 @@ class _Lowering:
         names = {how.name for how in self._listed.values()}
         return self._times.warnings() + [
             warning
-            for user, source in self._options.sources.items()
+            for user, source in self.options.sources.items()
             if user.name in names
             for warning in source.warnings()
         ]
@@ -225,11 +227,11 @@ class _Lowering:
         messages: Mapping[int, MessageId],
     ) -> RankProgram:
         """Return the program of one rank."""
-        identities = self._ordering.collectives[graph.rank]
+        identities = self.ordering.collectives[graph.rank]
         used = {identity.group for identity in identities.values()}
         if self._with_barrier:
             used.add(WORLD)
-        groups = tuple(self._groups[name] for name in sorted(used))
+        groups = tuple(self.groups[name] for name in sorted(used))
         place_of = {group.name: place for place, group in enumerate(groups)}
         peers = {peer: None for peer, _ in messages.values()}
         peer_of = {peer: place for place, peer in enumerate(peers)}
@@ -245,23 +247,19 @@ class _Lowering:
             },
             groups=groups,
             peers=tuple(peers),
-            slot_order=self._slot_orders.get(graph.rank, ()),
+            slot_order=self.slot_orders.get(graph.rank, ()),
         )
-        uneven = (
-            {
-                position: self._uneven[identity]
-                for position, identity in identities.items()
-                if identity in self._uneven
-            }
-            if self._uneven
-            else {}
-        )
+        uneven = {
+            position: self._uneven[identity]
+            for position, identity in (identities.items() if self._uneven else ())
+            if identity in self._uneven
+        }
         key = self._digest(rank, uneven)
         alike = self._known.get(key)
         if alike is None:
             alike = self._known[key] = self._lower(rank, order, uneven)
         return RankProgram(
-            job=self._job_name,
+            job=self.job_name,
             rank=graph.rank,
             groups=groups,
             columns=alike.columns,
@@ -314,7 +312,7 @@ class _Lowering:
         for position, dependencies, duration_ns in zip(*rows, strict=True):
             start_ns = graph.start_ns(position) if self._keeps_starts else None
             if start_ns is not None:
-                start_ns = round((start_ns - first_ns) * self._options.scale)
+                start_ns = round((start_ns - first_ns) * self.options.scale)
             writer.begin(
                 graph.node_id(position),
                 graph.utf8_name(position),
@@ -373,10 +371,10 @@ class _Lowering:
     def _follows(self, rank: _Rank, rows: Rows) -> dict[int, int]:
         """Return by row which one it follows: in its group, or in its slot."""
         row_of = {position: row for row, position in enumerate(rows.positions)}
-        if self._slot_orders:
+        if self.slot_orders:
             return self._one_slot(rank, rows, row_of)
         follows: dict[int, int] = {}
-        if self._ordering.chained:
+        if self.ordering.chained:
             in_order = sorted(
                 (identity, row_of[position])
                 for position, identity in rank.collectives.items()
@@ -389,7 +387,7 @@ class _Lowering:
     def _stream(self, graph: TraceGraph, position: int) -> int | None:
         """Return the slot of a computation; None: that of the GPU without a stream."""
         stream = graph.stream(position)
-        if not self._slot_orders:
+        if not self.slot_orders:
             return stream
         if graph.kind(position) is NodeKind.MEMORY:
             return _MEMORY_STREAM
@@ -433,14 +431,14 @@ class _Lowering:
         One that a user brought along is added to *listed*.
         """
         size_bytes = nccl_size_bytes(op, input_bytes=trace_bytes, nranks=nranks)
-        choice = self._options.algorithms.get(op, AUTO)
+        choice = self.options.algorithms.get(op, AUTO)
         which = chosen(op, choice, size_bytes=size_bytes, nranks=nranks)
         if isinstance(which, str):
             return algorithm_fitting(op, which, nranks=nranks, root=root).name
         key = (op, which.name, nranks, root)
         if key not in self._listed:
-            self._listed[key] = self._options.sources[which].listed(
-                op, nranks=nranks, root=root, size_scale=self._options.size_scale
+            self._listed[key] = self.options.sources[which].listed(
+                op, nranks=nranks, root=root, size_scale=self.options.size_scale
             )
         listed[key] = self._listed[key]
         return which.name
@@ -461,10 +459,10 @@ class _Lowering:
         )
 
     def _scaled(self, size_bytes: int) -> int:
-        return scaled_bytes(size_bytes, self._options.size_scale)
+        return scaled_bytes(size_bytes, self.options.size_scale)
 
     def _scaled_splits(self, rows: tuple[Splits, ...]) -> _Uneven:
-        scale = self._options.size_scale
+        scale = self.options.size_scale
         scaled = rows if scale == 1 else tuple(row.scaled(scale) for row in rows)
         return _Uneven(mean_bytes(scaled), mean_bytes(rows), scaled)
 
@@ -475,7 +473,7 @@ class _Lowering:
         listed: dict[tuple[object, ...], ListedAlgorithm],
     ) -> None:
         """Add a barrier of all ranks after everything else."""
-        world = self._groups[WORLD]
+        world = self.groups[WORLD]
         place = rank.groups.index(world)
         number = sum(group == place for group, _ in rank.collectives.values())
         algorithm = self._algorithm(

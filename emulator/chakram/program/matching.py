@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.collectives.groups import WORLD, ProcessGroup
@@ -171,31 +171,29 @@ def _match(
     )
 
 
+@dataclass(slots=True)
 class _Communication:
     """The communication of all ranks, in the order of each.
 
     Attributes:
+        graphs: The trace of every rank.
+        groups: The process groups by name.
+        faults: Takes what ranks disagree about.
         used: The process groups that collectives use, by name.
         collectives: Positions by group and rank.
         sends: Positions by source and destination, then by tag.
         receives: The same of receives.
     """
 
-    def __init__(
-        self,
-        graphs: Mapping[int, TraceGraph],
-        groups: Mapping[str, ProcessGroup],
-        faults: Disagreements,
-    ) -> None:
-        self._graphs = graphs
-        self._groups = groups
-        self._faults = faults
-        # Groups of whose ranks all have a trace: thousands of ranks name one group.
-        self._whole: dict[str | None, ProcessGroup] = {}
-        self.used: dict[str, ProcessGroup] = {}
-        self.collectives: dict[str, dict[int, array[int]]] = {}
-        self.sends: dict[tuple[int, int], _ByTag] = {}
-        self.receives: dict[tuple[int, int], _ByTag] = {}
+    graphs: Mapping[int, TraceGraph]
+    groups: Mapping[str, ProcessGroup]
+    faults: Disagreements
+    used: dict[str, ProcessGroup] = field(default_factory=dict)
+    collectives: dict[str, dict[int, array[int]]] = field(default_factory=dict)
+    sends: dict[tuple[int, int], _ByTag] = field(default_factory=dict)
+    receives: dict[tuple[int, int], _ByTag] = field(default_factory=dict)
+    # Groups of whose ranks all have a trace: thousands of ranks name one group.
+    _whole: dict[str | None, ProcessGroup] = field(default_factory=dict)
 
     def add_rank(self, graph: TraceGraph, order: Sequence[int]) -> None:
         """Take the nodes of one rank."""
@@ -219,11 +217,11 @@ class _Communication:
         try:
             name = graph.group(position)
             whole = self._whole.get(name)
-            group = _group_of(graph, position, self._graphs, self._groups, whole)
+            group = _group_of(graph, position, self.graphs, self.groups, whole)
             self._whole[name] = group
         except MatchingError as error:
-            if self._faults.takes_one_more():
-                self._faults.add(error)
+            if self.faults.takes_one_more():
+                self.faults.add(error)
             return None
         self.used[group.name] = group
         of_rank = self.collectives.setdefault(group.name, {})
@@ -231,10 +229,10 @@ class _Communication:
 
     def _add_message(self, graph: TraceGraph, position: int, *, sends: bool) -> None:
         try:
-            peer, tag = _peer_of(graph, position, self._graphs)
+            peer, tag = _peer_of(graph, position, self.graphs)
         except MatchingError as error:
-            if self._faults.takes_one_more():
-                self._faults.add(error)
+            if self.faults.takes_one_more():
+                self.faults.add(error)
             return
         ends = (graph.rank, peer) if sends else (peer, graph.rank)
         tags = (self.sends if sends else self.receives).setdefault(ends, {})

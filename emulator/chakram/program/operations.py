@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.collectives.splits import Matrix, Splits
-from chakram.program.column_writer import ColumnWriter
 from chakram.program.columns import (
     COLLECTIVE,
     COMPUTE,
     NO_SPLITS,
     RECEIVE,
     SEND,
+    ColumnWriter,
     OperationColumns,
 )
 from chakram.trace.short_columns import NO_VALUE
@@ -71,29 +71,30 @@ class CollectiveOperation(_Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendOperation(_Operation):
+class _Message(_Operation):
+    """What both ends of a point-to-point message have."""
+
+    peer: int
+    number: int
+    tag: int
+    size_bytes: int
+    trace_bytes: int
+
+
+class SendOperation(_Message):
     """One point-to-point message to rank ``peer``.
 
     ``number`` counts the messages from this rank to that peer in one iteration; it
     tells them apart at the receiver in whatever order they become ready.
     """
 
-    peer: int
-    number: int
-    tag: int
-    size_bytes: int
-    trace_bytes: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiveOperation(_Operation):
+class ReceiveOperation(_Message):
     """The other side of a ``SendOperation`` of rank ``peer``, with its number."""
 
-    peer: int
-    number: int
-    tag: int
-    size_bytes: int
-    trace_bytes: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

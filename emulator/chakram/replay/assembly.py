@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chakram.addresses import address_halves
 from chakram.plan.faults import FaultAction, PacketFault
-from chakram.plan.notification_scopes import limiter_key, notification_scope
+from chakram.plan.transport import limiter_key, notification_scope
 from chakram.roce.congestion import CONTROLS, check_control_arguments, new_control
 from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
 from chakram.roce.faults import FaultRule, PacketFaults

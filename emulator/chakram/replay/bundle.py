@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NO_IMMEDIATE
@@ -29,15 +30,13 @@ PART_UNIT_BYTES = 128
 """Parts of a message are multiples of it, but for the last ones (as NCCL does it)."""
 
 
+@dataclass(slots=True, eq=False)
 class _Posted:
     """A message that is under way, and what is known of its end so far."""
 
-    __slots__ = ("merged", "pieces_left", "wait_by_qpn")
-
-    def __init__(self) -> None:
-        self.pieces_left = 0
-        self.merged: SendCompleted | None = None
-        self.wait_by_qpn: dict[int, int] = {}
+    pieces_left: int = 0
+    merged: SendCompleted | None = None
+    wait_by_qpn: dict[int, int] = field(default_factory=dict)
 
     def add(self, qpn: int, event: SendCompleted) -> None:
         """Take note that a piece is acknowledged."""
@@ -77,14 +76,12 @@ def _is_later(event: SendCompleted, parts: MessageParts) -> bool:
     )
 
 
+@dataclass(slots=True, eq=False)
 class _Arriving:
     """A message of which parts have come."""
 
-    __slots__ = ("merged", "parts_left")
-
-    def __init__(self, parts: int) -> None:
-        self.parts_left = parts
-        self.merged: MessageReceived | None = None
+    parts_left: int
+    merged: MessageReceived | None = None
 
     def add(self, event: MessageReceived) -> None:
         """Take note that a part is there."""

@@ -7,6 +7,7 @@ ends hear of them as of messages that went through a port.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError
@@ -21,40 +22,34 @@ if TYPE_CHECKING:
 _BITS_PER_BYTE_NS = 8 * 10**9
 
 
+@dataclass(slots=True)
 class Lane:
     """The way out of one rank within its host; ``free_ns``: when it is free again."""
 
-    __slots__ = ("free_ns",)
-
-    def __init__(self) -> None:
-        self.free_ns = 0
+    free_ns: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class LocalLink:
     """One direction of a queue pair within a host."""
 
-    __slots__ = ("_lane", "_pair", "_receiver", "_sender")
-
-    def __init__(
-        self, sender: Endpoint, receiver: Endpoint, pair: QueuePairPlan, lane: Lane
-    ) -> None:
-        self._sender = sender
-        self._receiver = receiver
-        self._pair = pair
-        self._lane = lane
+    sender: Endpoint
+    receiver: Endpoint
+    pair: QueuePairPlan
+    lane: Lane
 
     def carry(self, flow: Flow, now_ns: int) -> None:
         """Bring a message to its receiver, and its sender to know of it."""
         immediate, size_bytes = flow.immediate, flow.size_bytes
-        rate_bps = self._pair.local_rate_bps
+        rate_bps = self.pair.local_rate_bps
         begin_ns = due_ns = now_ns
         if rate_bps:
-            begin_ns = max(now_ns, self._lane.free_ns)
+            begin_ns = max(now_ns, self.lane.free_ns)
             due_ns = begin_ns - (-size_bytes * _BITS_PER_BYTE_NS // rate_bps)
-            self._lane.free_ns = due_ns
-        self._receiver.expect(
+            self.lane.free_ns = due_ns
+        self.receiver.expect(
             due_ns,
-            self._pair.remote_qpn,
+            self.pair.remote_qpn,
             MessageReceived(immediate, size_bytes, 0, 0, due_ns, due_ns),
         )
         parts = MessageParts()
@@ -66,9 +61,9 @@ class LocalLink:
             immediate, size_bytes, now_ns, now_ns, due_ns, 0, 0, 0, None, 0, parts
         )
         completed.context = flow
-        self._sender.expect(due_ns, self._pair.qpn, completed)
-        if self._receiver is not self._sender:
-            self._sender.woken.append(self._receiver)
+        self.sender.expect(due_ns, self.pair.qpn, completed)
+        if self.receiver is not self.sender:
+            self.sender.woken.append(self.receiver)
 
 
 def connect_local(endpoints: Sequence[Endpoint]) -> None:

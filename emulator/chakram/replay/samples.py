@@ -9,8 +9,9 @@ bins get longer: a long run of many queue pairs stays a table that one can open.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.results.records import PORT_FIELDS, SHARE_UNIT, RecordRows
 from chakram.results.statistics import (
@@ -55,18 +56,16 @@ _behind_number = itemgetter(*(_PLACES[name] for name in PORT_FIELDS[2:]))
 _pair_columns = row_reader(QueuePairStatistics)
 
 
+@dataclass(slots=True, eq=False)
 class _Pair:
     """A queue pair, who it belongs to, and when it was sampled last."""
 
-    __slots__ = ("pair", "parts", "peer", "rank", "seen")
-
-    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
-        self.pair = pair
-        # By the names that `QueuePairStatistics` has for them.
-        self.parts = {"requester": pair.requester, "responder": pair.responder}
-        self.rank = rank
-        self.peer = peer
-        self.seen = 0
+    pair: QueuePair
+    rank: int
+    peer: int
+    parts: dict[str, Any]
+    """By the names that `QueuePairStatistics` has for them."""
+    seen: int = 0
 
 
 class Sampler:
@@ -117,7 +116,11 @@ class Sampler:
         for plan in plans:
             owners |= queue_pair_owners(plan)
         self._pairs = [
-            _Pair(pair, *owners[endpoint.port.number, pair.qpn])
+            _Pair(
+                pair,
+                *owners[endpoint.port.number, pair.qpn],
+                {"requester": pair.requester, "responder": pair.responder},
+            )
             for endpoint in endpoints
             for pair in endpoint.engine.queue_pairs()
         ]

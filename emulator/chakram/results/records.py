@@ -277,7 +277,7 @@ _TABLES = {
 }
 
 
-_Row = TypeVar("_Row", FlowRow, ShareRow, ArrivalRow, ComputationRow, IterationRow)
+_Row = TypeVar("_Row", bound=NamedTuple)
 
 
 def rows_of(kind: type[_Row], values: array[int]) -> Iterator[_Row]:

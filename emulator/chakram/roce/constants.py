@@ -69,3 +69,13 @@ def local_ack_timeout_ns(exponent: int) -> int:
     if not 0 <= exponent <= 31:
         raise ValueError(f"local ACK timeout exponent {exponent} is not in 0..31")
     return 4096 << exponent if exponent else NEVER
+
+
+# PSNs wrap after 2**24 packets, i.e. after 16 GiB at a path MTU of 1 KiB: a third of a
+# second at 400 Gbit/s. So "earlier" means "less than half a circle behind", and a
+# requester never has more than half a circle outstanding.
+
+PSN_MODULUS = 1 << 24
+
+MAX_OUTSTANDING_PACKETS = 1 << 23
+"""A requester has no more PSNs than this unacknowledged, or order would be lost."""

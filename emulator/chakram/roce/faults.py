@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,47 +40,33 @@ _MOST_FLOWS = 1 << 20
 _OF_KIND = {BurstKind.ACK: ACK, BurstKind.NAK: NAK, BurstKind.CNP: CNP}
 
 
+@dataclass(slots=True, eq=False)
 class FaultRule:
     """A fault and the queue pairs of one port that it is about.
 
-    Args:
+    Attributes:
         fault: The fault.
         qpns: Queue pairs of the port; None: all.
         index: Its place among the faults of the run; None: it has none.
-
-    Attributes:
         disturbed: Packets to which it happened; what hits them counts it.
         stream: Of its draws.  Equal faults of one port have different ones; a fault
             has the same one whatever other faults there are, and however often it
             happens.
     """
 
-    __slots__ = (
-        "_seen",
-        "_share",
-        "classes",
-        "disturbed",
-        "fault",
-        "index",
-        "qpns",
-        "stream",
-    )
+    fault: PacketFault
+    qpns: frozenset[int] | None = None
+    _: KW_ONLY
+    index: int | None = None
+    disturbed: int = 0
+    classes: int = field(init=False)
+    stream: int = 0
+    _seen: int = 0
+    _share: int = field(init=False)
 
-    def __init__(
-        self,
-        fault: PacketFault,
-        qpns: frozenset[int] | None = None,
-        *,
-        index: int | None = None,
-    ) -> None:
-        self.fault = fault
-        self.qpns = qpns
-        self.index = index
-        self.disturbed = 0
-        self.classes = PACKET_CLASSES[fault.packets]
-        self.stream = 0
-        self._seen = 0
-        self._share = share_of_draws(fault.probability)
+    def __post_init__(self) -> None:
+        self.classes = PACKET_CLASSES[self.fault.packets]
+        self._share = share_of_draws(self.fault.probability)
 
     def hits(self, seed: int, number: int) -> bool:
         """Count a packet that fits; tell whether it is one to be hit.

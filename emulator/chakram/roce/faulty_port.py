@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count as counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,6 +45,14 @@ def flip_bit(data: bytearray, bit: int) -> None:
     data[bit >> 3] ^= 1 << (bit & 7)
 
 
+def _damaged(burst: Burst, position: int, hit: Hit, faults: PacketFaults) -> Burst:
+    """Return the packet at *position* with a bit of it flipped."""
+    damaged = burst.part(position, 1)
+    bits = bits_of_burst(burst, position, hit.rule.fault.part)
+    damaged.flipped_bit = faults.draw(bits, hit)
+    return damaged
+
+
 class _Packets(NamedTuple):
     """Packets that arrive or leave together, by their places from 0.
 
@@ -64,16 +72,13 @@ class _Packets(NamedTuple):
     refuse: Callable[[int], bool]
 
 
+@dataclass(slots=True, eq=False)
 class _Held:
-    """A packet that is let go later."""
+    """A packet that is let go later; ``behind`` more have to overtake it before."""
 
-    __slots__ = ("behind", "is_gone", "let_go")
-
-    def __init__(self, let_go: Callable[[int], None], behind: int) -> None:
-        self.let_go = let_go
-        # How many packets still have to overtake it.
-        self.behind = behind
-        self.is_gone = False
+    let_go: Callable[[int], None]
+    behind: int
+    is_gone: bool = False
 
 
 class FaultyPort(PortEngine):
@@ -226,10 +231,7 @@ class FaultyPort(PortEngine):
             return lambda later_ns: take(burst, later_ns, at, 1, marked)
 
         def corrupt(position: int, hit: Hit) -> None:
-            at = first + position
-            damaged = burst.part(at, 1)
-            bits = bits_of_burst(burst, at, hit.rule.fault.part)
-            damaged.flipped_bit = self._at_receive.draw(bits, hit)
+            damaged = _damaged(burst, first + position, hit, self._at_receive)
             take(damaged, now_ns, 0, 1, int(position < ce))
 
         def refuse(position: int) -> bool:
@@ -286,20 +288,10 @@ class FaultyPort(PortEngine):
             return lambda _: self._outbox.append(burst.part(position, 1))
 
         def corrupt(position: int, hit: Hit) -> None:
-            damaged = burst.part(position, 1)
-            bits = bits_of_burst(burst, position, hit.rule.fault.part)
-            damaged.flipped_bit = self._at_send.draw(bits, hit)
-            self._outbox.append(damaged)
+            self._outbox.append(_damaged(burst, position, hit, self._at_send))
 
-        def refuse(position: int) -> bool:
-            return False
-
-        if not self._disturb(
-            _Packets(describe, forward, hold, corrupt, refuse),
-            True,
-            burst.count,
-            now_ns,
-        ):
+        packets = _Packets(describe, forward, hold, corrupt, lambda _: False)
+        if not self._disturb(packets, True, burst.count, now_ns):
             self._outbox.append(burst)
 
     # The clock.

@@ -92,46 +92,39 @@ class NakCode(IntEnum):
     INVALID_RD_REQUEST = 0x64
 
 
-def _extended_headers(opcode: Opcode) -> tuple[str, ...]:
-    if opcode is Opcode.CNP:
-        return ()
-    # The operation, whatever the service.
-    operation = opcode & 0x1F
-    names = []
-    if opcode in (Opcode.UD_SEND_ONLY, Opcode.UD_SEND_ONLY_WITH_IMMEDIATE):
-        names.append("deth")
-    if operation in (
+_OPERATIONS = {
+    "reth": (
         Opcode.WRITE_FIRST,
         Opcode.WRITE_ONLY,
         Opcode.WRITE_ONLY_WITH_IMMEDIATE,
         Opcode.READ_REQUEST,
-    ):
-        names.append("reth")
-    if operation in (Opcode.COMPARE_SWAP, Opcode.FETCH_ADD):
-        names.append("atomic")
-    if operation in (
+    ),
+    "atomic": (Opcode.COMPARE_SWAP, Opcode.FETCH_ADD),
+    "aeth": (
         Opcode.ACKNOWLEDGE,
         Opcode.ATOMIC_ACKNOWLEDGE,
         Opcode.READ_RESPONSE_FIRST,
         Opcode.READ_RESPONSE_LAST,
         Opcode.READ_RESPONSE_ONLY,
-    ):
-        names.append("aeth")
-    if operation == Opcode.ATOMIC_ACKNOWLEDGE:
-        names.append("atomic_answer")
-    if operation in (
+    ),
+    "atomic_answer": (Opcode.ATOMIC_ACKNOWLEDGE,),
+    "immediate": (
         Opcode.SEND_LAST_WITH_IMMEDIATE,
         Opcode.SEND_ONLY_WITH_IMMEDIATE,
         Opcode.WRITE_LAST_WITH_IMMEDIATE,
         Opcode.WRITE_ONLY_WITH_IMMEDIATE,
-    ):
-        names.append("immediate")
-    if operation in (
-        Opcode.SEND_LAST_WITH_INVALIDATE,
-        Opcode.SEND_ONLY_WITH_INVALIDATE,
-    ):
-        names.append("invalidate")
-    return tuple(names)
+    ),
+    "invalidate": (Opcode.SEND_LAST_WITH_INVALIDATE, Opcode.SEND_ONLY_WITH_INVALIDATE),
+}
+"""By header, the operations that carry it, whatever the service."""
+
+
+def _extended_headers(opcode: Opcode) -> tuple[str, ...]:
+    if opcode is Opcode.CNP:
+        return ()
+    deth = ("deth",) if opcode >= Opcode.UD_SEND_ONLY else ()
+    operation = opcode & 0x1F
+    return (*deth, *(name for name, ops in _OPERATIONS.items() if operation in ops))
 
 
 _EXTENDED = {opcode: _extended_headers(opcode) for opcode in Opcode}

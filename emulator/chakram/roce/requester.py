@@ -25,11 +25,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.congestion import hook_failed, timer_stands
-from chakram.roce.constants import NEVER, NO_IMMEDIATE, Verb
+from chakram.roce.constants import MAX_OUTSTANDING_PACKETS, NEVER, NO_IMMEDIATE, Verb
 from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
 from chakram.roce.pacing import Pace
-from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
 from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT, Retries
 from chakram.roce.send_queue import SendQueue
 

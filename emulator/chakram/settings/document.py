@@ -7,16 +7,22 @@ A key that stands twice in one mapping is a mistake, not an overwritten value.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
+from pydantic import ValidationError
 
 from chakram.bounded import read_bounded
 from chakram.errors import ConfigError
-from chakram.settings.mistakes import Mistake
+from chakram.settings.mistakes import Mistake, from_validation, report
+
+if TYPE_CHECKING:
+    from chakram.settings.quantities import Model
+
 
 SIZE_LIMIT_BYTES = 1 << 20
 NODE_LIMIT = 100_000
@@ -85,23 +91,25 @@ class _Loader(yaml.SafeLoader):
     """Resolves scalars as YAML 1.2 does."""
 
 
+_TAG = "tag:yaml.org,2002:"
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    f"{_TAG}int": int,
+    f"{_TAG}float": float,
+    f"{_TAG}bool": lambda text: text.lower() == "true",
+    f"{_TAG}null": lambda _: None,
+    f"{_TAG}str": str,
+}
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), None
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:null", re.compile(r"(~|null|Null|NULL|)\Z"), None
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]{1,30}\Z"), None
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"[-+]?([0-9]{1,30}\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z"
+for _kind, _pattern in (
+    ("bool", r"(true|True|TRUE|false|False|FALSE)\Z"),
+    ("null", r"(~|null|Null|NULL|)\Z"),
+    ("int", r"[-+]?[0-9]{1,30}\Z"),
+    (
+        "float",
+        r"[-+]?([0-9]{1,30}\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z",
     ),
-    None,
-)
+):
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), None)
 
 
 def read_document(path: Path) -> Document:
@@ -133,8 +141,7 @@ def parse_document(text: bytes, *, source: str) -> Document:
             f"{source}:{line}", "is not UTF-8 text", "is this an experiment file?"
         ) from error
     try:
-        loader = _Loader(decoded)
-        root = loader.get_single_node()
+        root = _Loader(decoded).get_single_node()
         if root is None:
             raise ConfigError(source, "is empty", "see configs/quickstart.yaml")
         if not isinstance(root, yaml.MappingNode):
@@ -143,7 +150,7 @@ def parse_document(text: bytes, *, source: str) -> Document:
                 "is not a mapping of keys to values",
                 "see configs/quickstart.yaml",
             )
-        reader = _NodeReader(loader, source)
+        reader = _NodeReader(source)
         data = reader.read(root, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -218,8 +225,7 @@ def override(
 class _NodeReader:
     """Turns the nodes of a document into data and remembers where they stood."""
 
-    def __init__(self, loader: _Loader, source: str) -> None:
-        self._loader = loader
+    def __init__(self, source: str) -> None:
         self._source = source
         self._nodes = 0
         self.lines: dict[Location, int] = {}
@@ -243,21 +249,13 @@ class _NodeReader:
                 self.lines[(*location, index)] = item.start_mark.line + 1
                 items.append(self.read(item, (*location, index)))
             return items
-        if node.tag == "tag:yaml.org,2002:int":
-            return int(node.value)
-        if node.tag == "tag:yaml.org,2002:float":
-            return float(node.value)
-        if node.tag == "tag:yaml.org,2002:bool":
-            return node.value.lower() == "true"
-        if node.tag == "tag:yaml.org,2002:null":
-            return None
-        if node.tag == "tag:yaml.org,2002:str":
-            return str(node.value)
+        if node.tag in _SCALARS:
+            return _SCALARS[node.tag](node.value)
         self.mistakes.append(
             Mistake(
-                location=location,
-                found=f"the YAML tag {node.tag!r} means nothing here",
-                hint="write plain text, numbers, lists and mappings",
+                location,
+                f"the YAML tag {node.tag!r} means nothing here",
+                "write plain text, numbers, lists and mappings",
             )
         )
         return None
@@ -279,9 +277,9 @@ class _NodeReader:
             if key in mapping:
                 self.mistakes.append(
                     Mistake(
-                        location=where,
-                        found=f"stands twice, first on line {self.lines[where]}",
-                        hint="remove one of the two",
+                        where,
+                        f"stands twice, first on line {self.lines[where]}",
+                        "remove one of the two",
                         line=line,
                     )
                 )
@@ -289,3 +287,25 @@ class _NodeReader:
             self.lines[where] = line
             mapping[key] = self.read(value_node, where)
         return mapping
+
+
+M = TypeVar("M", bound="Model")
+
+
+def read_model(path: Path, model: type[M]) -> M:
+    """Return what stands in the file at *path*.
+
+    Raises:
+        ConfigError: With every mistake of the file: its line, what was found and what
+            to do.
+    """
+    document = read_document(path)
+    mistakes = list(document.mistakes)
+    found: M | None = None
+    try:
+        found = model.model_validate(document.data)
+    except ValidationError as error:
+        mistakes += from_validation(error, model=model, data=document.data)
+    if mistakes or found is None:
+        raise report(str(path), mistakes, document.line)
+    return found

@@ -56,9 +56,9 @@ _WORDS: dict[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong in an experiment file.
+    """One thing that is wrong in an experiment file: where, what, and what to do.
 
     ``line`` is None where the location's own line holds.
     """
@@ -156,19 +156,15 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
     location = _strip_tags(details["loc"], data, missing=kind == "missing")
     if kind == "extra_forbidden":
         known = _known_keys(model, details["loc"][:-1])
-        return Mistake(
-            location=location,
-            found="unknown key",
-            hint=suggest(str(location[-1]), known),
-        )
+        return Mistake(location, "unknown key", suggest(str(location[-1]), known))
     if kind == "missing":
-        return Mistake(location=location, found="is missing", hint="it has no default")
+        return Mistake(location, "is missing", "it has no default")
     if kind in ("literal_error", "enum"):
         options = [text.strip(" '") for text in _options(str(context["expected"]))]
         return Mistake(
-            location=location,
-            found=f"{_shown(details['input'])} is not known",
-            hint=suggest(str(details["input"]), options),
+            location,
+            f"{_shown(details['input'])} is not known",
+            suggest(str(details["input"]), options),
         )
     if kind == "kind":
         return _unknown_kind(
@@ -191,27 +187,21 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
             if "A-Z" in str(context.get("pattern"))
             else "lower-case letters, digits and -",
         }
-        return Mistake(
-            location=location, found=found.format(**words), hint=hint.format(**words)
-        )
-    return Mistake(
-        location=location, found=str(details["msg"]), hint=context.get("hint")
-    )
+        return Mistake(location, found.format(**words), hint.format(**words))
+    return Mistake(location, str(details["msg"]), context.get("hint"))
 
 
 def _unknown_kind(location: Location, section: Any, kinds: str, *, key: str) -> Mistake:
     if not isinstance(section, dict):
         found, hint = _WORDS["model_type"]
-        return Mistake(
-            location=location, found=found.format(input=_shown(section)), hint=hint
-        )
+        return Mistake(location, found.format(input=_shown(section)), hint)
     where = (*location, key)
     if key not in section:
-        return Mistake(location=where, found="is missing", hint=f"known: {kinds}")
+        return Mistake(where, "is missing", f"known: {kinds}")
     return Mistake(
-        location=where,
-        found=f"{_shown(section[key])} is not known",
-        hint=suggest(str(section[key]), kinds.split(", ")),
+        where,
+        f"{_shown(section[key])} is not known",
+        suggest(str(section[key]), kinds.split(", ")),
     )
 
 

@@ -5,8 +5,7 @@ from array import array
 from chakram.collectives.ops import CollectiveOp
 from chakram.results.counters import fct_histograms, slot
 from chakram.results.records import FLOW_FIELDS, RecordRows
-from chakram_agent.counters import SharedCounters
-from chakram_agent.metering import Metering
+from chakram_agent.counters import Metering, SharedCounters
 from tests.made_plans import collective, compute, world_plan
 from tests.plans import ring_plan
 

@@ -8,7 +8,7 @@ import pytest
 
 from chakram.errors import PlugInError
 from chakram.plan.plan import PlugInUse
-from chakram_agent.plug_ins import check_plug_ins
+from chakram_agent.agent import check_plug_ins
 from tests.plans import ring_plan
 from tests.plug_ins import have_examples
 

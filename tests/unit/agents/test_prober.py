@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.plan.probes import (
-    PROBE_ARRIVED,
-    PROBE_DROPPED,
     PROBE_FIELDS,
-    PROBE_OFFERED,
-    PROBE_REFUSED,
-    PROBE_SENT,
-    PROBE_SPAN,
-    PROBE_TOO_BIG,
-    PROBE_UNREACHABLE,
+    ProbeEvent,
     ProbePacket,
     ProbePlan,
     ProbeTarget,
@@ -210,7 +203,7 @@ def test_every_packet_leaves_on_every_path_as_often_as_it_is_to(made: Any) -> No
     assert set(sockets.sizes) == {128, 1500}
     rows = counted(prober)
     assert [row["count"] for row in rows] == [2] * 8
-    assert {row["event"] for row in rows} == {PROBE_SENT}
+    assert {row["event"] for row in rows} == {ProbeEvent.SENT}
     assert prober.packets == 16
     assert counted(prober) == []
 
@@ -261,7 +254,7 @@ def test_what_finds_no_room_is_tried_again_and_counted_once(made: Any) -> None:
     assert sockets.sent == []
     play(prober, begin_ns=1_900, until_ns=10_000)
     assert len(sockets.sent) == 2
-    assert events(prober) == {PROBE_SENT: 2}
+    assert events(prober) == {ProbeEvent.SENT: 2}
 
 
 def test_what_the_kernel_refuses_is_counted_with_its_reason(made: Any) -> None:
@@ -271,8 +264,8 @@ def test_what_the_kernel_refuses_is_counted_with_its_reason(made: Any) -> None:
     play(prober, until_ns=10_000)
 
     sent, refused = counted(prober)
-    assert (sent["event"], sent["count"], sent["value"]) == (PROBE_SENT, 2, 0)
-    assert (refused["event"], refused["count"]) == (PROBE_REFUSED, 1)
+    assert (sent["event"], sent["count"], sent["value"]) == (ProbeEvent.SENT, 2, 0)
+    assert (refused["event"], refused["count"]) == (ProbeEvent.REFUSED, 1)
     assert refused["value"] == errno.EMSGSIZE
     # It is not sent another time.
     assert len(sockets.sent) == 2
@@ -301,7 +294,7 @@ def test_what_arrives_is_counted_with_its_class_unless_it_is_another_runs(
 
     rows = counted(prober)
     assert [(row["value"], row["count"]) for row in rows] == [(2, 1), (106, 2)]
-    assert {row["event"] for row in rows} == {PROBE_ARRIVED}
+    assert {row["event"] for row in rows} == {ProbeEvent.ARRIVED}
     for row in rows:
         assert (row["source"], row["destination"]) == (1, 0)
         assert (row["packet"], row["path"]) == (4, 2)
@@ -323,8 +316,8 @@ def test_a_train_leaves_at_once_and_says_how_far_its_sender_fell_behind(
     # There was no room meanwhile: the train has waited, and is whole.
     assert [name.packet for name, *_ in sockets.sent] == [0] * 4
     sent, offered = counted(prober)
-    assert (sent["event"], sent["count"]) == (PROBE_SENT, 4)
-    assert (offered["event"], offered["count"]) == (PROBE_OFFERED, 1)
+    assert (sent["event"], sent["count"]) == (ProbeEvent.SENT, 4)
+    assert (offered["event"], offered["count"]) == (ProbeEvent.OFFERED, 1)
     assert 0 <= offered["value"] < PATIENCE_S * 1e9
 
 
@@ -334,7 +327,7 @@ def test_a_train_ends_at_what_the_kernel_refuses(made: Any) -> None:
     prober.arm(0)
     prober.turn(100)
 
-    assert events(prober) == {PROBE_SENT: 1, PROBE_OFFERED: 1}
+    assert events(prober) == {ProbeEvent.SENT: 1, ProbeEvent.OFFERED: 1}
 
 
 def test_of_a_train_the_later_half_is_timed_by_the_kernels_clock(made: Any) -> None:
@@ -345,7 +338,7 @@ def test_of_a_train_the_later_half_is_timed_by_the_kernels_clock(made: Any) -> N
         return [
             (row["count"], row["value"])
             for row in counted(prober)
-            if row["event"] == PROBE_SPAN
+            if row["event"] == ProbeEvent.SPAN
         ]
 
     # Four that a shaper had saved up come at once, then one every 100 ns.
@@ -366,18 +359,18 @@ def test_all_that_waits_is_counted_at_the_end(made: Any) -> None:
 
     prober.receive_all()
 
-    assert events(prober) == {PROBE_ARRIVED: 3}
+    assert events(prober) == {ProbeEvent.ARRIVED: 3}
 
 
 def test_what_a_socket_had_no_room_for_is_counted_once(made: Any) -> None:
     prober, sockets = made(target(1))
     sockets.socket_drops = 3
     (row,) = counted(prober)
-    assert (row["event"], row["source"], row["count"]) == (PROBE_DROPPED, 0, 3)
+    assert (row["event"], row["source"], row["count"]) == (ProbeEvent.DROPPED, 0, 3)
 
     assert counted(prober) == []
     sockets.socket_drops = 5
-    assert events(prober) == {PROBE_DROPPED: 2}
+    assert events(prober) == {ProbeEvent.DROPPED: 2}
 
 
 def test_who_says_what_about_packets_is_counted(made: Any) -> None:
@@ -392,8 +385,8 @@ def test_who_says_what_about_packets_is_counted(made: Any) -> None:
 
     rows = [(row["event"], row["value"], row["address"]) for row in counted(prober)]
     assert rows == [
-        (PROBE_TOO_BIG, 1400, 0x0A000001),
-        (PROBE_UNREACHABLE, errno.EHOSTUNREACH, 0x0A000002),
+        (ProbeEvent.TOO_BIG, 1400, 0x0A000001),
+        (ProbeEvent.UNREACHABLE, errno.EHOSTUNREACH, 0x0A000002),
     ]
 
 

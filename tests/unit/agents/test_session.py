@@ -7,8 +7,8 @@ import pytest
 
 from chakram.control.events import Finished, PhaseChanged, Progress, RecordBatch
 from chakram.results.records import ITERATION_FIELDS, RecordRows
-from chakram_agent import session as session_module
-from chakram_agent.session import Session
+from chakram_agent import agent as session_module
+from chakram_agent.agent import Session
 
 
 def progress(counter: int) -> Progress:

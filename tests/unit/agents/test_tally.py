@@ -32,8 +32,7 @@ from chakram.results.statistics import (
 )
 from chakram.roce.histogram import Histogram
 from chakram_agent.counters import SharedCounters
-from chakram_agent.sampling import port_row
-from chakram_agent.tally import TURNS_PER_DISTRIBUTION, TURNS_PER_PORT, Tally
+from chakram_agent.tally import TURNS_PER_DISTRIBUTION, TURNS_PER_PORT, Tally, port_row
 from tests.made_plans import collective, world_plan
 
 SOCKET_DROPS, SEND_RETRIES, RECEIVED_BYTES = 3, 5, 11

@@ -15,8 +15,8 @@ from chakram.preflight.report import (
     Finding,
     PairReport,
     PreflightReport,
+    PreflightSettings,
 )
-from chakram.preflight.settings import PreflightSettings
 
 
 def report(

@@ -9,7 +9,7 @@ from chakram.errors import PlanError
 from chakram.plan.plan import AgentPlan
 from chakram.plan.probes import ProbePacket, ProbePlan
 from chakram.preflight.probing import plan_probes
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from tests.made_plans import collective, world_plan
 from tests.plans import parse_plan, plan_bytes
 from tests.unit.preflight.ports import TRANSPORT, ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.control.stalls import AgentRecord, StallMeter, explain_loss
+from chakram.control.clock import StallMeter, explain_loss
 
 S = 10**9
 SILENCE = "no heartbeat of the controller for 1.5 s"
@@ -30,38 +30,39 @@ def test_an_old_stall_is_forgotten() -> None:
     [
         (
             2 * S,
-            AgentRecord(stalled_ns=5 * 10**7, reason=SILENCE),
+            (5 * 10**7, SILENCE),
             f"the controller stalled for 2.0 s: agent h4 ended the session ({SILENCE})",
             True,
         ),
-        (2 * S, None, "the controller stalled for 2.0 s", True),
+        (2 * S, (0, ""), "the controller stalled for 2.0 s", True),
         (
             10 * S,
-            AgentRecord(stalled_ns=9 * S, reason=""),
+            (9 * S, ""),
             "the controller stalled for 10.0 s, and agent h4 for 9.0 s",
             True,
         ),
         (
             3 * 10**8,
-            AgentRecord(stalled_ns=4 * S, reason=SILENCE),
+            (4 * S, SILENCE),
             "it stalled for 4.0 s",
             False,
         ),
         (
             3 * 10**8,
-            AgentRecord(stalled_ns=5 * 10**7, reason=SILENCE),
+            (5 * 10**7, SILENCE),
             f"{SILENCE}, but the controller did not stall: it sent one every 0.3 s",
             False,
         ),
     ],
 )
 def test_the_side_that_stalled_is_named(
-    controller_ns: int, record: AgentRecord | None, found: str, is_controller: bool
+    controller_ns: int, record: tuple[int, str], found: str, is_controller: bool
 ) -> None:
     explained = explain_loss(
         agent="h4",
         controller_stalled_ns=controller_ns,
-        record=record,
+        agent_stalled_ns=record[0],
+        reason=record[1],
         heartbeat_ns=3 * 10**8,
     )
     assert explained is not None
@@ -70,13 +71,14 @@ def test_the_side_that_stalled_is_named(
 
 @pytest.mark.parametrize(
     "record",
-    [None, AgentRecord(stalled_ns=0, reason="the agent is shutting down")],
+    [(0, ""), (0, "the agent is shutting down")],
 )
-def test_no_side_is_named_without_evidence(record: AgentRecord | None) -> None:
+def test_no_side_is_named_without_evidence(record: tuple[int, str]) -> None:
     explained = explain_loss(
         agent="h4",
         controller_stalled_ns=4 * 10**8,
-        record=record,
+        agent_stalled_ns=record[0],
+        reason=record[1],
         heartbeat_ns=3 * 10**8,
     )
     assert explained is None

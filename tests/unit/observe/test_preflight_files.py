@@ -23,8 +23,8 @@ from chakram.preflight.report import (
     Finding,
     PairReport,
     PreflightReport,
+    PreflightSettings,
 )
-from chakram.preflight.settings import PreflightSettings
 from tests.unit.observe.small_runs import begin
 
 REPORT = PreflightReport(

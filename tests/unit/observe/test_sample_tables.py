@@ -7,7 +7,7 @@ from array import array
 from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.observe.tables import SampleTables
-from chakram.plan.job_alone import job_alone
+from chakram.plan.collective_alone import job_alone
 from chakram.results.records import PORT_FIELDS
 from tests.made_plans import collective, make_plan, program
 

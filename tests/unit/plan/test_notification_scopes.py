@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.plan.notification_scopes import SCOPES, limiter_key, notification_scope
+from chakram.plan.transport import SCOPES, limiter_key, notification_scope
 
 
 def test_limiters_are_shared_by_queue_pair_by_destination_or_by_port() -> None:

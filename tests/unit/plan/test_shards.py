@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.faults import FaultAction, PacketFault
-from chakram.plan.notification_scopes import notification_scope
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import Plan, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan
@@ -23,7 +22,7 @@ from chakram.plan.queue_pairs import (
     SOURCE_PORT_POOL,
     QueuePairLayout,
 )
-from chakram.plan.transport import TransportPlan
+from chakram.plan.transport import TransportPlan, notification_scope
 from chakram.program.operations import RankProgram
 from tests.made_plans import collective, program
 from tests.port_plans import port_plan

@@ -9,13 +9,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.control.events import ShardLoad
-from chakram.plan.probes import (
-    PROBE_ARRIVED,
-    PROBE_DROPPED,
-    PROBE_OFFERED,
-    PROBE_SENT,
-    PROBE_SPAN,
-)
+from chakram.plan.probes import ProbeEvent
 from chakram.preflight.confirmation import (
     LOSS_PROBES,
     Evidence,
@@ -30,7 +24,7 @@ from chakram.preflight.probing import (
     probe_packets,
     read_probes,
 )
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
@@ -148,14 +142,14 @@ def test_what_sockets_dropped_and_trains_are_read_from_rows() -> None:
     rows = array(
         "q",
         (
-            *(PROBE_DROPPED, 11, 11, 0, 0, 2, 0, 0),
-            *(PROBE_SENT, 10, 11, 0, 0, 96, 0, 0),
-            *(PROBE_ARRIVED, 10, 11, 0, 0, 96, 106, 0),
-            *(PROBE_OFFERED, 10, 11, 0, 0, 1, 77, 0),
-            *(PROBE_SPAN, 10, 11, 0, 0, 20, 300, 0),
-            *(PROBE_SPAN, 10, 11, 0, 0, 47, 800, 0),
-            *(PROBE_DROPPED, 11, 11, 0, 0, 3, 0, 0),
-            *(PROBE_SENT, 11, 10, 0, 0, 1, 0, 0),
+            *(ProbeEvent.DROPPED, 11, 11, 0, 0, 2, 0, 0),
+            *(ProbeEvent.SENT, 10, 11, 0, 0, 96, 0, 0),
+            *(ProbeEvent.ARRIVED, 10, 11, 0, 0, 96, 106, 0),
+            *(ProbeEvent.OFFERED, 10, 11, 0, 0, 1, 77, 0),
+            *(ProbeEvent.SPAN, 10, 11, 0, 0, 20, 300, 0),
+            *(ProbeEvent.SPAN, 10, 11, 0, 0, 47, 800, 0),
+            *(ProbeEvent.DROPPED, 11, 11, 0, 0, 3, 0, 0),
+            *(ProbeEvent.SENT, 11, 10, 0, 0, 1, 0, 0),
         ),
     )
 

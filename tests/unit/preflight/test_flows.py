@@ -16,8 +16,8 @@ from chakram.plan.plan import RunSettings
 from chakram.predict.simulator.job import simulate_plan
 from chakram.preflight.flows import JOB, Figures, measurement, read_flows
 from chakram.preflight.outcome import Measured, expected_bps, report_of
+from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, shifted
-from chakram.preflight.settings import PreflightSettings
 from chakram.program.check import ProgramChecks
 from chakram.results.records import FLOW_FIELDS
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports

@@ -19,8 +19,13 @@ from chakram.preflight.outcome import (
     report_of,
 )
 from chakram.preflight.probing import PathReport
-from chakram.preflight.report import FAILED, UNPROVEN, PairReport, PreflightReport
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import (
+    FAILED,
+    UNPROVEN,
+    PairReport,
+    PreflightReport,
+    PreflightSettings,
+)
 from tests.port_plans import port_plan
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from chakram.errors import PeerError
-from chakram.plan.probes import PROBE_ARRIVED, PROBE_SENT, PROBE_TOO_BIG
+from chakram.plan.probes import ProbeEvent
 from chakram.preflight.probing import plan_probes, probe_packets, read_probes
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import PreflightSettings
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 SETTINGS = PreflightSettings(path_mtu=1024)
@@ -115,11 +115,11 @@ def test_rows_are_added_up() -> None:
     rows = array(
         "q",
         (
-            *(PROBE_SENT, 10, 11, 0, 0, 2, 0, 0),
-            *(PROBE_SENT, 10, 11, 0, 1, 2, 0, 0),
-            *(PROBE_ARRIVED, 10, 11, 0, 0, 1, 106, 0),
-            *(PROBE_ARRIVED, 10, 11, 0, 0, 1, 2, 0),
-            *(PROBE_TOO_BIG, 10, 11, 8, 0, 1, 1000, 0xC6120001),
+            *(ProbeEvent.SENT, 10, 11, 0, 0, 2, 0, 0),
+            *(ProbeEvent.SENT, 10, 11, 0, 1, 2, 0, 0),
+            *(ProbeEvent.ARRIVED, 10, 11, 0, 0, 1, 106, 0),
+            *(ProbeEvent.ARRIVED, 10, 11, 0, 0, 1, 2, 0),
+            *(ProbeEvent.TOO_BIG, 10, 11, 8, 0, 1, 1000, 0xC6120001),
         ),
     )
 

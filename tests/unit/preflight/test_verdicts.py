@@ -10,8 +10,7 @@ import pytest
 from chakram.preflight.confirmation import Evidence
 from chakram.preflight.folding import Fact, fold
 from chakram.preflight.probing import PathReport, probe_packets
-from chakram.preflight.report import FAILED, UNPROVEN, PairReport
-from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.report import FAILED, UNPROVEN, PairReport, PreflightSettings
 from chakram.preflight.verdicts import pair_facts, path_facts
 from tests.unit.preflight.ports import TRANSPORT, ports
 

@@ -12,7 +12,7 @@ from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
-from chakram.plan.job_alone import job_alone
+from chakram.plan.collective_alone import job_alone
 from chakram.plan.plan import JobSettings, Plan, RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.results.interference import interference

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.roce.constants import NEVER, Verb
+from chakram.roce.constants import MAX_OUTSTANDING_PACKETS, NEVER, Verb
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
 from chakram.roce.wire import WireEncoder
 from tests.virtual_wire import make_queue_pair
 

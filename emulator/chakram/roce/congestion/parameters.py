@@ -9,10 +9,11 @@ per second, bytes, parts of `SHARE_UNIT`, a count, 0 or 1, or the place of a cho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from functools import partial
 
-from chakram.plan.notification_scopes import SCOPES
+from chakram.plan.transport import SCOPES
 
 SHARE_UNIT = 1 << 20
 """Shares (g, alpha, cuts) are given as integers in parts of this."""
@@ -50,14 +51,14 @@ _UNITS = {Kind.TIME: "_ns", Kind.RATE: "_bps", Kind.SIZE: "_bytes", Kind.SHARE: 
 """What stands behind the name of an argument."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One thing that can be set of a congestion control.
 
     Attributes:
         name: Its key in the experiment file.
-        kind: What it is.
         text: What it means: the help of the key.
+        kind: What it is.
         default: As the experiment file would have it; None: it must be given, by the
             file or a profile.
         lowest: The lowest value of the argument.
@@ -69,8 +70,9 @@ class Parameter:
     """
 
     name: str
-    kind: Kind
     text: str
+    _: KW_ONLY
+    kind: Kind
     default: str | int | bool | None = None
     lowest: int = 0
     highest: int = LONGEST_NS
@@ -94,70 +96,20 @@ class Parameter:
         return value
 
 
-def time(
-    name: str,
-    text: str,
-    *,
-    default: str | None = None,
-    lowest: int = 0,
-    highest: int = LONGEST_NS,
-) -> Parameter:
-    """Return a parameter that is a time, e.g. ``50us``; its argument ends in _ns."""
-    return Parameter(
-        name=name,
-        kind=Kind.TIME,
-        text=text,
-        default=default,
-        lowest=lowest,
-        highest=highest,
-    )
+time = partial(Parameter, kind=Kind.TIME)
+"""A time, e.g. ``50us``; its argument ends in _ns."""
 
+rate = partial(Parameter, kind=Kind.RATE, highest=_LARGEST_RATE_BPS)
+"""A rate, e.g. ``40Mbit`` or ``1%`` of the line; its argument ends in _bps."""
 
-def rate(
-    name: str,
-    text: str,
-    *,
-    default: str | None = None,
-    lowest: int = 0,
-    floor: int = 0,
-    below_line: bool = False,
-) -> Parameter:
-    """Return a parameter that is a rate, e.g. ``40Mbit`` or ``1%`` of the line.
+size = partial(Parameter, kind=Kind.SIZE, highest=_LARGEST_BYTES)
+"""A number of bytes; its argument ends in _bytes."""
 
-    Its argument ends in _bps.
-    """
-    return Parameter(
-        name=name,
-        kind=Kind.RATE,
-        text=text,
-        default=default,
-        lowest=lowest,
-        highest=_LARGEST_RATE_BPS,
-        floor=floor,
-        below_line=below_line,
-    )
+share = partial(Parameter, kind=Kind.SHARE, lowest=1, highest=SHARE_UNIT)
+"""A share above 0 and at most 1; its argument ends in _q20."""
 
-
-def size(name: str, text: str, *, default: str | None = None) -> Parameter:
-    """Return a parameter that is a number of bytes; its argument ends in _bytes."""
-    return Parameter(
-        name=name, kind=Kind.SIZE, text=text, default=default, highest=_LARGEST_BYTES
-    )
-
-
-def share(
-    name: str, text: str, *, default: str | None = None, argument: str = ""
-) -> Parameter:
-    """Return a parameter above 0 and at most 1; its argument ends in _q20."""
-    return Parameter(
-        name=name,
-        kind=Kind.SHARE,
-        text=text,
-        default=default,
-        lowest=1,
-        highest=SHARE_UNIT,
-        argument=argument,
-    )
+flag = partial(Parameter, kind=Kind.FLAG, highest=1)
+"""Yes or no."""
 
 
 def count(
@@ -165,26 +117,7 @@ def count(
 ) -> Parameter:
     """Return a parameter that is a whole number."""
     return Parameter(
-        name=name,
-        kind=Kind.COUNT,
-        text=text,
-        default=default,
-        lowest=lowest,
-        highest=highest,
-    )
-
-
-def flag(
-    name: str, text: str, *, default: bool | None = None, argument: str = ""
-) -> Parameter:
-    """Return a parameter that is yes or no."""
-    return Parameter(
-        name=name,
-        kind=Kind.FLAG,
-        text=text,
-        default=default,
-        highest=1,
-        argument=argument,
+        name, text, kind=Kind.COUNT, default=default, lowest=lowest, highest=highest
     )
 
 
@@ -193,9 +126,9 @@ def choice(
 ) -> Parameter:
     """Return a parameter that is one of some words."""
     return Parameter(
-        name=name,
+        name,
+        text,
         kind=Kind.CHOICE,
-        text=text,
         default=default,
         highest=len(choices) - 1,
         choices=choices,

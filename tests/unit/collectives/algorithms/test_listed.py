@@ -20,7 +20,7 @@ from chakram.collectives.algorithms.listed import (
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import LocalTransfer, rank_schedule, transfer_bytes
-from chakram.control.listed_codec import decode_listed, encode_listed
+from chakram.control.program_codec import decode_listed, encode_listed
 from chakram.fabric.shapes import single_switch
 from chakram.fields import Fault
 from tests.made_plans import collective, make_plan, program
