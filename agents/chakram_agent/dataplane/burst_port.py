@@ -34,6 +34,19 @@ class Port:
         socket_drops: What was dropped for want of room to receive.
     """
 
+    __slots__ = (
+        "buffer",
+        "length",
+        "marked",
+        "segment_size",
+        "segments",
+        "send_retries",
+        "socket_drops",
+        "source_high",
+        "source_low",
+        "source_port",
+    )
+
     def __init__(self) -> None:
         self.buffer: memoryview = memoryview(bytearray(1))
         self.length = 0

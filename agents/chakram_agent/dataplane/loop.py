@@ -73,6 +73,21 @@ class Line:
         wake_ns: When the line is to be served next; in the past: now.
     """
 
+    __slots__ = (
+        "_contents_encoder",
+        "_engine",
+        "_leaves_alone",
+        "_outer_header_bytes",
+        "_sources",
+        "blocked",
+        "encoder",
+        "endpoint",
+        "pauses",
+        "port",
+        "received_bytes",
+        "wake_ns",
+    )
+
     def __init__(
         self, endpoint: Endpoint, port: Port, transport: TransportPlan
     ) -> None:
@@ -197,6 +212,21 @@ class DataPlane:
         late_rounds: Times that this was more than a millisecond.
         rounds: Rounds so far.
     """
+
+    __slots__ = (
+        "_active_ns",
+        "_alone",
+        "_epoll",
+        "_exact",
+        "_hearing",
+        "_line_of",
+        "busy_ns",
+        "lags",
+        "late_rounds",
+        "lines",
+        "max_lag_ns",
+        "rounds",
+    )
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines

@@ -80,6 +80,19 @@ class ColumnsCheck:
         uneven: Rows with splits, or that need some.
     """
 
+    __slots__ = (
+        "_agreed",
+        "_columns",
+        "collectives",
+        "has_cycle",
+        "problems",
+        "receives",
+        "roots",
+        "sends",
+        "uneven",
+        "unnumbered",
+    )
+
     def __init__(self, columns: OperationColumns) -> None:
         self._columns = columns
         self._agreed: dict[int, list[_Agreed]] = {}

@@ -93,6 +93,36 @@ class Endpoint:
         PlanError: If the plan contradicts itself.
     """
 
+    __slots__ = (
+        "_arrivals",
+        "_awaited",
+        "_bundle_of_qpn",
+        "_burst_ns",
+        "_computing_calls",
+        "_congestion_settings",
+        "_destination_of",
+        "_failure",
+        "_finished",
+        "_lanes",
+        "_links",
+        "_overhead_bytes",
+        "_pair_of_qpn",
+        "_queue_pairs",
+        "_replay_of_place",
+        "_timer_ns",
+        "_turn",
+        "_verifier",
+        "destinations",
+        "dscps",
+        "engine",
+        "events",
+        "local_pairs",
+        "port",
+        "records",
+        "replays",
+        "woken",
+    )
+
     def __init__(
         self,
         *,

@@ -50,6 +50,23 @@ class Expansion:
     arrival.  Lists may be those of other ranks, too: nobody changes them.
     """
 
+    __slots__ = (
+        "_lanes",
+        "_receives",
+        "dependents",
+        "first_sends",
+        "needs",
+        "receive_channels",
+        "receive_peers",
+        "receive_steps",
+        "send_channels",
+        "send_messages",
+        "send_pairs",
+        "send_peers",
+        "send_sizes",
+        "send_steps",
+    )
+
     def __init__(self) -> None:
         self.send_pairs: list[Pair] = []
         self.send_messages: list[int] = []
@@ -91,6 +108,17 @@ class Expander:
         PlanError: If the program needs something that the plan does not have, or sends
             what no queue pair can carry.
     """
+
+    __slots__ = (
+        "_cache_limit",
+        "_cached_messages",
+        "_expansions",
+        "_job",
+        "_numbers",
+        "_pair_of",
+        "_program",
+        "_row_of",
+    )
 
     def __init__(
         self,

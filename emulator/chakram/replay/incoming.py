@@ -56,6 +56,20 @@ class IncomingMessages:
         tables: Of the rank's program.
     """
 
+    __slots__ = (
+        "_active",
+        "_collectives",
+        "_early",
+        "_kinds",
+        "_latest",
+        "_numbers",
+        "_point_to_point",
+        "_receives",
+        "_sends",
+        "_strays",
+        "_targets",
+    )
+
     def __init__(self, tables: ProgramTables) -> None:
         self._kinds = tables.kinds
         self._targets = tables.targets

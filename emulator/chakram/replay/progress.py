@@ -43,6 +43,33 @@ class ActiveOperation:
         slip_ns: How much later than recorded it started.
     """
 
+    __slots__ = (
+        "arrived",
+        "ce",
+        "end_kind",
+        "end_ns",
+        "end_number",
+        "end_rank",
+        "expansion",
+        "first_immediate",
+        "first_order",
+        "generator_wait_ns",
+        "index",
+        "is_counted",
+        "key",
+        "messages_left",
+        "missing_needs",
+        "posted",
+        "ready_ns",
+        "received_bytes",
+        "released_by",
+        "retransmitted",
+        "sent_bytes",
+        "slip_ns",
+        "start_ns",
+        "wrong",
+    )
+
     def __init__(
         self,
         index: int,
@@ -118,6 +145,19 @@ class Flow:
         cause_number: See there.
     """
 
+    __slots__ = (
+        "active",
+        "cause_kind",
+        "cause_number",
+        "cause_rank",
+        "immediate",
+        "order",
+        "pair",
+        "ready_ns",
+        "send",
+        "size_bytes",
+    )
+
     def __init__(
         self, pair: Pair, immediate: int, size_bytes: int = 0, order: int = 0
     ) -> None:
@@ -143,6 +183,16 @@ class Activity:
         exposed_ns: Communication without compute.
         idle_ns: Neither.
     """
+
+    __slots__ = (
+        "_communicating",
+        "_computing",
+        "_since_ns",
+        "communication_ns",
+        "compute_ns",
+        "exposed_ns",
+        "idle_ns",
+    )
 
     def __init__(self) -> None:
         self._computing = 0

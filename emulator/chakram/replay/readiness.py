@@ -38,6 +38,20 @@ class Readiness:
             one time the first in the program; ``NOTHING``: the start.
     """
 
+    __slots__ = (
+        "_counts",
+        "_missing",
+        "_operation_at",
+        "_place_of",
+        "_ready",
+        "_roots",
+        "_successors",
+        "end_ns",
+        "left",
+        "ready_ns",
+        "released_by",
+    )
+
     def __init__(
         self,
         dependencies: Sequence[Sequence[int]],

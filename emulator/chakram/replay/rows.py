@@ -42,6 +42,21 @@ class RowWriter:
         number: Of the rank in the plan.
     """
 
+    __slots__ = (
+        "_arrival",
+        "_arrival_bytes",
+        "_computation",
+        "_computation_bytes",
+        "_flow",
+        "_flow_bytes",
+        "_iteration",
+        "_iteration_bytes",
+        "_number",
+        "_records",
+        "_share",
+        "_share_bytes",
+    )
+
     def __init__(self, records: RecordRows, number: int) -> None:
         self._records = records
         self._number = number

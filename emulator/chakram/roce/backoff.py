@@ -23,6 +23,13 @@ _RANGES = 4
 class Backoff:
     """The timeouts of one queue pair."""
 
+    __slots__ = (
+        "_jitter",
+        "_low_ns",
+        "_timeout_ns",
+        "_tries",
+    )
+
     def __init__(self, settings: TransportPlan, *, seed: int) -> None:
         """Begin with no retry.
 

@@ -75,6 +75,26 @@ class SegmentParser:
         msn: Likewise.
     """
 
+    __slots__ = (
+        "ack_request",
+        "address",
+        "dma_length_bytes",
+        "immediate",
+        "is_data",
+        "is_first",
+        "is_last",
+        "key",
+        "msn",
+        "opcode",
+        "partition_key",
+        "payload_at",
+        "payload_bytes",
+        "psn",
+        "qpn",
+        "syndrome",
+        "verb",
+    )
+
     def __init__(self) -> None:
         self.opcode = 0
         self.partition_key = 0
@@ -180,6 +200,19 @@ class Run:
         immediate: Of the last packet.
         ack_request: Whether any packet asks for an ACK.
     """
+
+    __slots__ = (
+        "_path_mtu",
+        "ack_request",
+        "count",
+        "dma_length_bytes",
+        "immediate",
+        "is_first",
+        "is_last",
+        "payload_bytes",
+        "psn",
+        "verb",
+    )
 
     def __init__(self) -> None:
         self.count = 0

@@ -136,6 +136,22 @@ class SendCompleted:
         parts: Where its time went; None: nobody knows.
     """
 
+    __slots__ = (
+        "cnps",
+        "context",
+        "first_sent_ns",
+        "generator_wait_ns",
+        "last_acked_ns",
+        "message_id",
+        "owner",
+        "packets",
+        "parts",
+        "posted_ns",
+        "rate_at_start_bps",
+        "retransmitted",
+        "size_bytes",
+    )
+
     def __init__(
         self,
         message_id: int,
@@ -189,6 +205,17 @@ class MessageReceived:
         first_received_ns: When its first packet came.
         received_ns: When its last packet came.
     """
+
+    __slots__ = (
+        "ce",
+        "first_received_ns",
+        "message_id",
+        "owner",
+        "packets",
+        "received_ns",
+        "size_bytes",
+        "wrong",
+    )
 
     def __init__(
         self,

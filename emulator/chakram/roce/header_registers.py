@@ -38,6 +38,20 @@ class HeaderRegisters:
         is_ipv4: Whether that address is one of IPv4.
     """
 
+    __slots__ = (
+        "_address_at",
+        "_addresses",
+        "_bytes",
+        "_flows",
+        "_headers",
+        "_local",
+        "_packets",
+        "_registers",
+        "_udp_at",
+        "_udp_port",
+        "is_ipv4",
+    )
+
     def __init__(self, local_address: str, udp_port: int) -> None:
         """Take *udp_port* for peers that `set_destination` gives none.
 

@@ -33,6 +33,25 @@ class Message(MessageParts):
         continues: Whether the message before it is a part of the same larger one.
     """
 
+    __slots__ = (
+        "cnps_before",
+        "contents",
+        "context",
+        "continues",
+        "first_byte",
+        "first_sent_ns",
+        "first_sequence",
+        "generator_wait_ns",
+        "message_id",
+        "order",
+        "packets",
+        "posted_ns",
+        "rate_at_start_bps",
+        "remote_offset",
+        "retransmitted",
+        "size_bytes",
+    )
+
     def __init__(self) -> None:
         self.begin()
         self.message_id = 0

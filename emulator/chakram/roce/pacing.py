@@ -51,6 +51,20 @@ class Line:
         generator_wait_ns: How long, in all.
     """
 
+    __slots__ = (
+        "_burst_bound_ns",
+        "_busy_since_ns",
+        "_is_offered",
+        "_paused_ns",
+        "_paused_since_ns",
+        "_rate_bps",
+        "_remainder",
+        "_saves_up",
+        "free_ns",
+        "generator_wait_ns",
+        "generator_waits",
+    )
+
     def __init__(
         self, *, rate_bps: int, burst_bound_ns: int, saves_up: bool = False
     ) -> None:
@@ -159,6 +173,18 @@ class Pace:
     for its own port.  So in any time T no more leaves than rate x (T + what the data
     plane was late) and one burst.
     """
+
+    __slots__ = (
+        "_burst_bound_ns",
+        "_burst_ns",
+        "_bytes",
+        "_congestion_control",
+        "_from_ns",
+        "_keeps_rate",
+        "_packet_bytes",
+        "_saves_up",
+        "_since_ns",
+    )
 
     def __init__(
         self,

@@ -41,6 +41,16 @@ class PortEngine:
         pacing_errors: Likewise.
     """
 
+    __slots__ = (
+        "_events",
+        "_line",
+        "_queue_pairs",
+        "_receiver",
+        "_scheduler",
+        "pacing_errors",
+        "round_trips",
+    )
+
     def __init__(
         self,
         *,

@@ -46,6 +46,24 @@ class Receiver:
         wrong_payloads: Likewise.
     """
 
+    __slots__ = (
+        "_parser",
+        "_queue_pairs",
+        "_run",
+        "_scheduler",
+        "_until_next",
+        "_verifier",
+        "foreign_address",
+        "icrc_errors",
+        "malformed",
+        "packets_received",
+        "partition_key_errors",
+        "unknown_queue_pair",
+        "unsupported",
+        "verified",
+        "wrong_payloads",
+    )
+
     def __init__(
         self,
         *,

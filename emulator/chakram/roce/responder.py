@@ -65,6 +65,21 @@ class EarlyPacket:
         parts: What a simulation is to tell when its message has arrived.
     """
 
+    __slots__ = (
+        "ack_request",
+        "address",
+        "ce",
+        "contents",
+        "dma_length_bytes",
+        "immediate",
+        "is_first",
+        "is_last",
+        "key",
+        "parts",
+        "payload_bytes",
+        "verb",
+    )
+
     def __init__(self) -> None:
         self.verb = 0
         self.is_first = False

@@ -44,6 +44,20 @@ class Retries:
         for_rnr: Likewise.
     """
 
+    __slots__ = (
+        "_backoff",
+        "_count",
+        "_rnr_count",
+        "for_nak",
+        "for_rnr",
+        "for_timeout",
+        "hold_until_ns",
+        "limit",
+        "reason",
+        "rnr_limit",
+        "timeout_ns",
+    )
+
     def __init__(self, settings: TransportPlan, *, seed: int) -> None:
         """Begin with none; see `Backoff` for the *seed*."""
         self._backoff = Backoff(settings, seed=seed)

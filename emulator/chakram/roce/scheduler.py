@@ -51,6 +51,29 @@ class Scheduler:
             `next_wakeup_ns` was asked.
     """
 
+    __slots__ = (
+        "_answering",
+        "_answers_until_ns",
+        "_data_until_ns",
+        "_line",
+        "_max_burst_packets",
+        "_offered",
+        "_offered_queue_pair",
+        "_paused",
+        "_paused_since_ns",
+        "_quantum_bytes",
+        "_queue_pairs",
+        "_timers",
+        "_turns",
+        "bursts_sent",
+        "bytes_sent",
+        "control_sent",
+        "has_news",
+        "pacing_errors",
+        "packets_sent",
+        "paused_ns",
+    )
+
     def __init__(
         self,
         *,

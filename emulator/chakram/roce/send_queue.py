@@ -35,6 +35,18 @@ class SendQueue:
         sending: The message that holds the next packet; None: all packets have left.
     """
 
+    __slots__ = (
+        "_behind",
+        "_current",
+        "_end",
+        "_end_byte",
+        "_head",
+        "_oldest",
+        "_path_mtu",
+        "count",
+        "sending",
+    )
+
     def __init__(self, path_mtu: int) -> None:
         self._path_mtu = path_mtu
         # Most queue pairs have one message at a time: it stands by itself, and the

@@ -61,6 +61,16 @@ class SharedLine(Line):
         ValueError: If there is no such part, or no rate.
     """
 
+    __slots__ = (
+        "_end",
+        "_first",
+        "_grace_ns",
+        "_held_ns",
+        "_line_ns",
+        "_slack_ns",
+        "_words",
+    )
+
     def __init__(
         self,
         *,

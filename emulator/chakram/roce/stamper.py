@@ -80,6 +80,20 @@ class Stamper:
             the ICRC covers: 0, 1, 2 .. in the IPv4 identification. Else it is 0.
     """
 
+    __slots__ = (
+        "_advance",
+        "_buffer",
+        "_byte_table",
+        "_bytes",
+        "_header_registers",
+        "_identification",
+        "_path_mtu",
+        "_pattern",
+        "_residues",
+        "_stride",
+        "is_numbered",
+    )
+
     def __init__(
         self, *, buffer: bytearray, header_registers: HeaderRegisters, path_mtu: int
     ) -> None:

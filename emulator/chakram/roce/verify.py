@@ -98,6 +98,17 @@ class ArrivingFlow:
         registers: By opcode, that register.
     """
 
+    __slots__ = (
+        "_bytes",
+        "_headers",
+        "_is_ipv4",
+        "_udp_at",
+        "identifications",
+        "is_pattern",
+        "packets",
+        "registers",
+    )
+
     def __init__(
         self, *, source: bytes, destination: bytes, udp_port: int, is_ours: bool
     ) -> None:
@@ -161,6 +172,25 @@ class PacketVerifier:
     Attributes:
         every: One packet in so many is looked at.
     """
+
+    __slots__ = (
+        "_advance",
+        "_at_position",
+        "_byte_table",
+        "_has_icrcs",
+        "_identification",
+        "_identifications",
+        "_is_ipv4",
+        "_local",
+        "_path_mtu",
+        "_pattern",
+        "_residues",
+        "_retreat",
+        "_step",
+        "_stride",
+        "_udp_port",
+        "every",
+    )
 
     def __init__(
         self,

@@ -54,6 +54,26 @@ class WireEncoder:
     each holds one burst, so that a batch of sends can be prepared.
     """
 
+    __slots__ = (
+        "_answer_at",
+        "_bytes",
+        "_cut_answer",
+        "_cut_data",
+        "_dirty",
+        "_header_registers",
+        "_icrc_mode",
+        "_max_burst_packets",
+        "_odd_at",
+        "_packet_bytes",
+        "_path_mtu",
+        "_segment_bytes",
+        "_shapes",
+        "_slot_bytes",
+        "_slots",
+        "_stamper",
+        "_view",
+    )
+
     def __init__(
         self,
         *,
