@@ -24,7 +24,7 @@ from chakram.observe.report import run_page, run_sections
 from chakram.observe.report.page import Plot, Section
 from chakram.observe.report.run_curves import bandwidth, completion_times
 from chakram.observe.report.run_data import Flows, RunData
-from chakram.observe.report.run_page import anomalies, comparability
+from chakram.observe.report.run_page import anomalies, comparability, why_section
 from chakram.observe.report.run_rows import report_rows
 from chakram.observe.report.run_sections import (
     against_simulation,
@@ -35,7 +35,6 @@ from chakram.observe.report.run_sections import (
     rank_times,
     top_collectives,
 )
-from chakram.observe.report.run_why import why_section
 from chakram.results.causes import Cause, Why
 from chakram.results.critical_path import Operation, Part, Piece
 from chakram.results.critical_path import Path as CriticalPath

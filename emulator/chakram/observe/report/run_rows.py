@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 BUSBW_PERCENTS = (1, 50, 95, 99)
 """Of the bus bandwidths of single collectives; P01 is the slow end."""
+
+
+RANK_PARTS = {
+    "compute": "compute_ns",
+    "exposed communication": "exposed_ns",
+    "idle": "idle_ns",
+}
+"""What the time of a rank is made of: the names of its times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +133,12 @@ def report_rows(data: RunData) -> tuple[ReportRow, ...]:
         for row in data.summary.rows
         if row.op is not CollectiveOp.BARRIER
     )
+
+
+def line_rates(rows: Iterable[ReportRow]) -> str:
+    """Return the line rates of rows in words; nothing where none has one."""
+    rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
+    return ", ".join(map(format_rate, rates))
 
 
 def time_or_missing(time_ns: float | None) -> str:
