@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from chakram.observe.number_format import percent_text
-from chakram.observe.report.page import Block, Plot, Section
+from chakram.observe.report.page import NO_BANDWIDTHS, Parts, Plot, section
+from chakram.observe.report.run_curves import BANDWIDTH
 from chakram.observe.report.run_plots import HALF, WHOLE, Curve, curves
 from chakram.observe.report.suite_data import CASE, SuiteData, change_of, spread_of
 from chakram.observe.report.suite_plots import (
@@ -29,10 +30,10 @@ _LINES, _BW_FIGURES, _PANELS = 10, 6, 6
 _ROWS_DRAWN = 60
 
 
-def bandwidth(suite: SuiteData) -> Section:
+@section("Bus bandwidth by size", "c")
+def bandwidth(suite: SuiteData) -> Parts:
     """Return bus bandwidth by size, a figure for each case."""
-    title = "Bus bandwidth by size"
-    points: dict[tuple[str, str], dict[int, list[float]]] = {}
+    by_case: dict[str, dict[str, dict[int, list[float]]]] = {}
     several = {
         name: len({each[name] for run in suite.runs for each in run.rows}) > 1
         for name in ("job", "collective", "algorithm", "nranks")
@@ -52,46 +53,35 @@ def bandwidth(suite: SuiteData) -> Section:
                 if is_told
             ]
             line = ", ".join(word for word in words if word != "all") or "busbw"
-            sizes = points.setdefault((run.cell.case, line), {})
+            sizes = by_case.setdefault(run.cell.case, {}).setdefault(line, {})
             sizes.setdefault(row["size"], []).append(busbw * 8e9)
-    if not points:
-        return Section(
-            title=title, text="no collective with a bus bandwidth was measured."
-        )
-    by_case: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for (case, line), sizes in points.items():
-        by_case.setdefault(case, {})[line] = sizes
-    blocks: list[Block] = []
+    if not by_case:
+        yield NO_BANDWIDTHS
+        return
     left_out = 0
-    top = max(max(map(max, sizes.values())) for sizes in points.values())
+    highest = {
+        (case, line): max(map(max, sizes.values()))
+        for case, lines in by_case.items()
+        for line, sizes in lines.items()
+    }
     for number, (case, lines) in enumerate(by_case.items()):
-        best = sorted(lines, key=lambda line: -max(map(max, lines[line].values())))
+        best = sorted(lines, key=lambda line: -highest[case, line])
         drawn = best[:_LINES] if number < _BW_FIGURES else []
         left_out += len(lines) - len(drawn)
         if not drawn:
             continue
+        look = {
+            "name": "busbw" if number == 0 else f"busbw-{number + 1}",
+            "title": f"Case {case}" if case else "Bus bandwidth against S",
+            "width": WHOLE if len(by_case) == 1 else HALF,
+        }
         chosen = {line: _curve(lines[line]) for line in lines if line in drawn}
-        figure = curves(
-            chosen,
-            name="busbw" if number == 0 else f"busbw-{number + 1}",
-            title=f"Case {case}" if case else "Bus bandwidth against S",
-            x="bytes",
-            y="bit/s",
-            x_label="S of nccl-tests",
-            y_label="bus bandwidth per accelerator",
-            x_log=True,
-            width=WHOLE if len(by_case) == 1 else HALF,
-            height=380,
-        )
-        figure.y_range.end = 1.12 * top
-        blocks.append(Plot(figure=figure))
-    return Section(
-        title=title,
-        text="Means of the repetitions; whiskers: the least and the largest of them."
-        + (f" {left_out} lines with less bandwidth are left out." if left_out else ""),
-        observed=suite.seen,
-        blocks=tuple(blocks),
-    )
+        figure = curves(chosen, **{**BANDWIDTH, **look})
+        figure.y_range.end = 1.12 * max(highest.values())
+        yield Plot(figure=figure)
+    yield "Means of the repetitions; whiskers: the least and the largest of them."
+    if left_out:
+        yield f"{left_out} lines with less bandwidth are left out."
 
 
 def _curve(sizes: Mapping[int, Sequence[float]]) -> Curve:
@@ -108,26 +98,31 @@ def _curve(sizes: Mapping[int, Sequence[float]]) -> Curve:
     )
 
 
-def heat_maps(suite: SuiteData) -> Section:
+@section("Over two axes", "c")
+def heat_maps(suite: SuiteData) -> Parts:
     """Return heat maps over the two axes with most values, one for all others each."""
-    title = "Over two axes"
     several = [axis for axis, values in suite.axes.items() if len(values) > 1]
     if len(several) < 2:
-        return Section(title=title, text="the suite varies less than two things.")
+        yield "the suite varies less than two things."
+        return
     # Stable: of equally long ones the first; the longest lies across.
     x, y = sorted(several, key=lambda axis: -len(suite.axes[axis]))[:2]
+    yield f"{suite.short[x]} across, {suite.short[y]} down."
     others = [axis for axis in several if axis not in (x, y)]
     panels: dict[tuple[str, ...], list[CellResult]] = {}
     for each in suite.results:
         key = tuple(suite.value(each.cell, axis) for axis in others)
         panels.setdefault(key, []).append(each)
-    shown = list(itertools.islice(panels.items(), _PANELS))
-    blocks: list[Block] = []
+    if len(panels) > _PANELS:
+        yield f"{len(panels) - _PANELS} combinations of other axes are left out."
     for kind, heading, unit, middle, values_of in (
         ("ratio", "Iteration over its baseline", "ratio", 1.0, _ratios),
         ("busbw", "Mean bus bandwidth", "bit/s", None, _busbws),
     ):
-        drawn = [(key, values_of(suite, own)) for key, own in shown]
+        drawn = [
+            (key, values_of(suite, own))
+            for key, own in itertools.islice(panels.items(), _PANELS)
+        ]
         every = [value.value for _, found in drawn for _, value in found]
         for number, (key, found) in enumerate(drawn, 1):
             if not found:
@@ -151,15 +146,7 @@ def heat_maps(suite: SuiteData) -> Section:
                 span=(min(every), max(every)),
                 middle=middle,
             )
-            blocks.append(Plot(figure=figure))
-    more = len(panels) - _PANELS
-    return Section(
-        title=title,
-        text=f"{suite.short[x]} across, {suite.short[y]} down."
-        + (f" {more} combinations of other axes are left out." if more > 0 else ""),
-        observed=suite.seen,
-        blocks=tuple(blocks),
-    )
+            yield Plot(figure=figure)
 
 
 def _ratios(
@@ -172,35 +159,26 @@ def _ratios(
         change = 0.0 if each.cell.baseline is None else change_of(each)
         if change is not None and each.iteration is not None:
             tip = f"{suite.name(each.cell)}: {format_time(each.iteration.mean_ns)}"
-            found.append(
-                (
-                    each,
-                    CellValue(value=1 + change, text=f"{1 + change:.3f}", tip=tip),
-                )
-            )
+            value = CellValue(value=1 + change, text=f"{1 + change:.3f}", tip=tip)
+            found.append((each, value))
     return found
 
 
 def _busbws(
     suite: SuiteData, own: Sequence[CellResult]
 ) -> list[tuple[CellResult, CellValue]]:
-    return [
-        (
-            each,
-            CellValue(
-                value=each.bus_bw * 8e9,
-                text=format_rate(each.bus_bw * 8e9).removesuffix("bit/s"),
-                tip=f"{suite.name(each.cell)}: {format_rate(each.bus_bw * 8e9)}",
-            ),
-        )
-        for each in own
-        if each.bus_bw is not None
-    ]
+    found = []
+    for each in own:
+        if each.bus_bw is not None:
+            rate = format_rate(each.bus_bw * 8e9)
+            tip, text = f"{suite.name(each.cell)}: {rate}", rate.removesuffix("bit/s")
+            found.append((each, CellValue(value=each.bus_bw * 8e9, text=text, tip=tip)))
+    return found
 
 
-def change_section(suite: SuiteData) -> Section:
+@section("Changes from the baselines", "c")
+def change_section(suite: SuiteData) -> Parts:
     """Return what cells have changed from their baselines."""
-    title = "Changes from the baselines"
     found = []
     for each in suite.results:
         change = change_of(each)
@@ -219,40 +197,30 @@ def change_section(suite: SuiteData) -> Section:
             )
         )
     if not found:
-        return Section(title=title, text="no cell has another one as its baseline.")
+        yield "no cell has another one as its baseline."
+        return
     most = sorted(found, key=lambda each: -abs(each.percent))[:_ROWS_DRAWN]
     drawn = [each for each in found if each in most]
-    return Section(
-        title=title,
-        observed=suite.seen,
-        blocks=(
-            Plot(
-                figure=changes(
-                    drawn, name="changes", title="Change of the iteration, by cell"
-                ),
-                caption="Bars: two standard errors to either side; virtual time of one "
-                "repetition has none."
-                + (
-                    f" The {_ROWS_DRAWN} largest of {len(found)} are drawn."
-                    if len(drawn) < len(found)
-                    else ""
-                ),
-            ),
-        ),
+    caption = (
+        "Bars: two standard errors to either side; virtual time of one repetition has "
+        "none."
     )
+    if len(drawn) < len(found):
+        caption += f" The {_ROWS_DRAWN} largest of {len(found)} are drawn."
+    title = "Change of the iteration, by cell"
+    yield Plot(figure=changes(drawn, name="changes", title=title), caption=caption)
 
 
-def spread(suite: SuiteData) -> Section:
+@section("Spread of repetitions", "c")
+def spread(suite: SuiteData) -> Parts:
     """Return how far repetitions are from one another."""
-    title = "Spread of repetitions"
     several = suite.repeated
     if not several:
-        return Section(title=title, text="every cell was run once.")
-    widest = sorted(several, key=lambda number: -spread_of(several[number]))[
-        :_ROWS_DRAWN
-    ]
+        yield "every cell was run once."
+        return
+    cvs = {number: spread_of(own) for number, own in several.items()}
     deviations = {}
-    for number in sorted(widest):
+    for number in sorted(sorted(cvs, key=lambda each: -cvs[each])[:_ROWS_DRAWN]):
         own = several[number]
         mean = fmean(time for _, time in own)
         name = f"{number}: {suite.name(suite.cells[number])}"
@@ -263,20 +231,13 @@ def spread(suite: SuiteData) -> Section:
             )
             for run, time in own
         ]
-    cvs = sorted(map(spread_of, several.values()))
-    return Section(
-        title=title,
-        text=f"CV of the repetitions: median {percent_text(cvs[len(cvs) // 2])} %, "
-        f"largest {percent_text(cvs[-1])} %.",
-        observed=suite.seen,
-        blocks=(
-            Plot(
-                figure=spread_plot(
-                    deviations, name="spread", title="Repetitions of each cell"
-                ),
-                caption=""
-                if len(several) <= _ROWS_DRAWN
-                else f"The {_ROWS_DRAWN} cells with the widest spread.",
-            ),
-        ),
+    ordered = sorted(cvs.values())
+    yield (
+        f"CV of the repetitions: median {percent_text(ordered[len(cvs) // 2])} %, "
+        f"largest {percent_text(ordered[-1])} %."
     )
+    caption = ""
+    if len(several) > _ROWS_DRAWN:
+        caption = f"The {_ROWS_DRAWN} cells with the widest spread."
+    plot = spread_plot(deviations, name="spread", title="Repetitions of each cell")
+    yield Plot(figure=plot, caption=caption)
