@@ -214,30 +214,22 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
         header=("link", "from", "to", "rate", "delay", "queue"),
         rows=tuple(
             (
-                link.name,
-                str(link.a),
-                str(link.b),
+                *(link.name, str(link.a), str(link.b)),
                 "no limit" if link.rate_bps is None else format_rate(link.rate_bps),
                 format_time(link.delay_ns),
-                "no limit"
-                if link.queue_bytes is None
-                else about_size(link.queue_bytes),
+                "no limit" if (size := link.queue_bytes) is None else about_size(size),
             )
             for link in topology.links
         ),
         left=3,
     ).cut(_LINKS_LISTED)
     left_out = "" if plot else "It has more links than can be seen: none is drawn."
+    blocks = (facts, *((Plot(figure=plot),) if plot else ()))
     return render_page(
         title=f"Fabric of {name}",
         lead=description,
         sections=[
-            Section(
-                title="Topology",
-                text=left_out,
-                observed="(f)",
-                blocks=(facts, *((Plot(figure=plot),) if plot else ())),
-            ),
+            Section(title="Topology", text=left_out, observed="(f)", blocks=blocks),
             Section(title="Links", observed="(f)", blocks=(links,)),
         ],
         notes=["Where values were observed: (f) nowhere: the experiment states it."],
