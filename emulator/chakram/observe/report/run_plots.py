@@ -17,7 +17,6 @@ from bokeh.models import (
     ColumnDataSource,
     FactorRange,
     FixedTicker,
-    HoverTool,
     Label,
     LinearColorMapper,
     Range1d,
@@ -25,11 +24,11 @@ from bokeh.models import (
     Span,
 )
 from bokeh.palettes import Category10, Viridis256
-from bokeh.plotting import figure
 
-from chakram.observe.report.plots import TICKS, set_ticks
+from chakram.observe.report.plots import TICKS, hover, new_figure, set_ticks
 
 if TYPE_CHECKING:
+    from bokeh.plotting import figure
     from numpy.typing import NDArray
 
 
@@ -104,13 +103,12 @@ def curves(
     highest = [max(curve.y, default=0) for curve in lines.values()]
     highest += [max(curve.high, default=0) for curve in lines.values() if curve.high]
     top = max([*highest, *levels.values()], default=0) or 1
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=width,
         height=height,
         tools=TOOLS,
-        toolbar_location="above",
         x_axis_type="log" if x_log else "linear",
         y_axis_type="log" if y_log else "linear",
         x_axis_label=_label(x_label, x),
@@ -205,8 +203,7 @@ def _curve(
     else:
         plot.line(x="x", y="y", line_width=2, **look)
         drawn = plot.scatter(x="x", y="y", size=6, **look)
-    tips = [(line, "@text")] if curve.text is not None else [(line, "@y")]
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips))
+    hover(plot, drawn, [(line, "@y" if curve.text is None else "@text")])
 
 
 def _bands(
@@ -264,13 +261,12 @@ def heat_map(
     """
     rows = cells.shape[0]
     top = rows - 0.5 if y_names else float(rows if y_end is None else y_end)
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE,
         height=height,
         tools=TOOLS,
-        toolbar_location="above",
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
         x_range=x_range or Range1d(0, end_ns),
@@ -295,7 +291,7 @@ def heat_map(
         plot.yaxis.major_label_overrides = {
             row: y_names[row] for row in range(0, rows, every)
         }
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(legend, "@image %")]))
+    hover(plot, drawn, [(legend, "@image %")])
     plot.add_layout(ColorBar(color_mapper=colours, width=12, title=legend), "right")
     return plot
 
@@ -314,13 +310,12 @@ def spans(
 
     *path* is a line through rows: stretches of time, each in a row, with their text.
     """
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE,
         height=min(1400, 130 + max(14, 9 * len(kinds)) * len(rows)),
         tools="xpan,xwheel_zoom,box_zoom,reset,save",
-        toolbar_location="above",
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
         x_range=x_range,
@@ -331,14 +326,12 @@ def spans(
     lane = 0.9 / max(1, len(kinds))
     for number, (kind, found) in enumerate(kinds.items()):
         offset = 0.45 - lane * (number + 0.5)
-        source = ColumnDataSource(
-            {
-                "y": [(row, offset) for row in found.rows],
-                "left": found.starts,
-                "right": found.ends,
-                "text": found.texts,
-            }
-        )
+        source = {
+            "y": [(row, offset) for row in found.rows],
+            "left": found.starts,
+            "right": found.ends,
+            "text": found.texts,
+        }
         colour = "#c9c9c9" if kind == "compute" else COLOURS[number % 10]
         drawn = plot.hbar(
             y="y",
@@ -352,7 +345,7 @@ def spans(
             line_width=0.4,
             legend_label=kind,
         )
-        plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(kind, "@text")]))
+        hover(plot, drawn, [(kind, "@text")])
     if path:
         _path(plot, path)
     _legend_below(plot)
@@ -367,13 +360,11 @@ def _path(plot: figure, path: Sequence[tuple[str, float, float, str]]) -> None:
         x1="end",
         y0="row",
         y1="row",
-        source=ColumnDataSource(
-            {"row": rows, "start": starts, "end": ends, "text": texts}
-        ),
+        source={"row": rows, "start": starts, "end": ends, "text": texts},
         legend_label="critical path",
         **look,
     )
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("path", "@text")]))
+    hover(plot, drawn, [("path", "@text")])
     steps = [
         (before, row, start)
         for before, row, start in zip(rows, rows[1:], starts[1:], strict=False)
@@ -399,13 +390,12 @@ def parts(
     colours: Sequence[str],
 ) -> figure:
     """Return parts of a whole as stacked bars, one per name, left to right."""
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE if len(names) > 16 else HALF,
         height=340,
         tools=TOOLS,
-        toolbar_location="above",
         x_range=FactorRange(*names),
         y_range=Range1d(0, 100),
         x_axis_label=x_label,
@@ -419,14 +409,12 @@ def parts(
     below = np.zeros(len(names))
     for (kind, values), colour in zip(shares.items(), colours, strict=True):
         above = below + np.asarray(values)
-        source = ColumnDataSource(
-            {
-                "x": list(names),
-                "bottom": below.tolist(),
-                "top": above.tolist(),
-                "text": list(texts[kind]),
-            }
-        )
+        source = {
+            "x": list(names),
+            "bottom": below.tolist(),
+            "top": above.tolist(),
+            "text": list(texts[kind]),
+        }
         drawn = plot.vbar(
             x="x",
             bottom="bottom",
@@ -437,9 +425,7 @@ def parts(
             line_color=None,
             legend_label=kind,
         )
-        plot.add_tools(
-            HoverTool(renderers=[drawn], tooltips=[("rank", "@x"), (kind, "@text")])
-        )
+        hover(plot, drawn, [("rank", "@x"), (kind, "@text")])
         below = above
     _legend_below(plot)
     return plot

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bokeh.models import (
     ColorBar,
     ColumnDataSource,
     CustomJSTickFormatter,
     FactorRange,
-    HoverTool,
     LinearColorMapper,
     Range1d,
     Span,
 )
 from bokeh.palettes import RdYlBu11, Viridis256
-from bokeh.plotting import figure
 
-from chakram.observe.report.plots import TICKS
+from chakram.observe.report.plots import TICKS, hover, new_figure
 from chakram.observe.report.run_plots import COLOURS, HALF, TOOLS, WHOLE
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
 
 _SHORTEST_LABELS = 8
 """Characters of a label on the x axis that still fit beside one another."""
@@ -83,7 +85,7 @@ def grid(
         low, high = middle - reach, middle + reach
     colours = LinearColorMapper(palette=palette, low=low, high=high or 1)
     longest = max(map(len, columns), default=0)
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=HALF if len(columns) <= 8 else WHOLE,
@@ -91,7 +93,6 @@ def grid(
         + 34 * len(rows)
         + (5 * longest if longest > _SHORTEST_LABELS else 0),
         tools="save",
-        toolbar_location="above",
         x_range=FactorRange(*columns),
         y_range=FactorRange(*reversed(rows)),
         x_axis_label=x_label,
@@ -100,19 +101,18 @@ def grid(
     plot.grid.visible = False
     if longest > _SHORTEST_LABELS:
         plot.xaxis.major_label_orientation = 0.6
-    source = ColumnDataSource(
-        {
-            "x": [column for column, _ in cells],
-            "y": [row for _, row in cells],
-            "value": [each.value for each in cells.values()],
-            "text": [each.text for each in cells.values()],
-            "tip": [each.tip for each in cells.values()],
-            "ink": [
-                _ink(each.value, low, high, two_sided=middle is not None)
-                for each in cells.values()
-            ],
-        }
-    )
+    found = {
+        "x": [column for column, _ in cells],
+        "y": [row for _, row in cells],
+        "value": [each.value for each in cells.values()],
+        "text": [each.text for each in cells.values()],
+        "tip": [each.tip for each in cells.values()],
+        "ink": [
+            _ink(each.value, low, high, two_sided=middle is not None)
+            for each in cells.values()
+        ],
+    }
+    source = ColumnDataSource(found)
     drawn = plot.rect(
         x="x",
         y="y",
@@ -133,7 +133,7 @@ def grid(
             text_font_size="12px" if len(columns) <= 6 else "10px",
             source=source,
         )
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips="@tip"))
+    hover(plot, drawn)
     bar = ColorBar(color_mapper=colours, width=12)
     if unit in TICKS:
         bar.formatter = CustomJSTickFormatter(code=TICKS[unit])
@@ -153,13 +153,12 @@ def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
 def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
     """Return changes from baselines with where they may be, the first one on top."""
     names = [each.name for each in found]
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE,
         height=120 + 22 * len(found),
         tools=TOOLS,
-        toolbar_location="above",
         y_range=FactorRange(*reversed(names)),
         x_axis_label="change of the iteration from its baseline (%)",
     )
@@ -171,15 +170,14 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
     ):
         if not own:
             continue
-        source = ColumnDataSource(
-            {
-                "y": [each.name for each in own],
-                "percent": [each.percent for each in own],
-                "low": [each.low for each in own],
-                "high": [each.high for each in own],
-                "tip": [each.tip for each in own],
-            }
-        )
+        columns = {
+            "y": [each.name for each in own],
+            "percent": [each.percent for each in own],
+            "low": [each.low for each in own],
+            "high": [each.high for each in own],
+            "tip": [each.tip for each in own],
+        }
+        source = ColumnDataSource(columns)
         plot.segment(
             x0="low", x1="high", y0="y", y1="y", color=colour, source=source,
             line_width=2,
@@ -187,7 +185,7 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
         drawn = plot.scatter(
             x="percent", y="y", size=8, color=colour, source=source, legend_label=what
         )
-        plot.add_tools(HoverTool(renderers=[drawn], tooltips="@tip"))
+        hover(plot, drawn)
     plot.add_layout(plot.legend[0], "below")
     plot.legend.orientation = "horizontal"
     plot.legend.border_line_color = None
@@ -209,13 +207,12 @@ def spread_plot(
         (abs(percent) for each in deviations.values() for percent, _ in each),
         default=0,
     )
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE,
         height=110 + 20 * len(names),
         tools=TOOLS,
-        toolbar_location="above",
         y_range=FactorRange(*reversed(names)),
         x_range=Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
         x_axis_label="repetition from the mean of its cell (%)",
@@ -226,13 +223,11 @@ def spread_plot(
         y="y",
         size=8,
         fill_alpha=0.5,
-        source=ColumnDataSource(
-            {
-                "y": [cell for cell, each in deviations.items() for _ in each],
-                "percent": [p for each in deviations.values() for p, _ in each],
-                "tip": [tip for each in deviations.values() for _, tip in each],
-            }
-        ),
+        source={
+            "y": [cell for cell, each in deviations.items() for _ in each],
+            "percent": [p for each in deviations.values() for p, _ in each],
+            "tip": [tip for each in deviations.values() for _, tip in each],
+        },
     )
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips="@tip"))
+    hover(plot, drawn)
     return plot

@@ -9,21 +9,21 @@ from bokeh.models import (
     ColorBar,
     ColumnDataSource,
     CustomJSTickFormatter,
-    HoverTool,
     LinearColorMapper,
     Range1d,
 )
 from bokeh.palettes import Viridis256
-from bokeh.plotting import figure
 
 from chakram.fabric.drawing import Drawing, laid_out
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.page import Plot, Section, render_page
-from chakram.observe.report.plots import TICKS
+from chakram.observe.report.plots import TICKS, hover, new_figure
 from chakram.observe.report.run_plots import COLOURS, TOOLS, WHOLE
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
     from chakram.fabric.topology import Topology
 
 
@@ -63,7 +63,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         )
         for ends, links in drawing.lines.items()
     }
-    plot = figure(
+    plot = new_figure(
         name="topology",
         title="Topology; colour: bytes of a link, both directions"
         if loads
@@ -71,7 +71,6 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         width=WHOLE,
         height=120 + 110 * ntiers,
         tools=TOOLS,
-        toolbar_location="above",
         x_range=Range1d(-0.02, 1.02),
         y_range=Range1d(-0.5, ntiers - 0.5),
     )
@@ -96,34 +95,31 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             xs="xs",
             ys="ys",
             line_width=2 if len(lines) < 200 else 1,
-            source=ColumnDataSource(
-                {
-                    "xs": [[places[a][0], places[b][0]] for a, b in own],
-                    "ys": [[places[a][1], places[b][1]] for a, b in own],
-                    "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
-                    "text": [_link_text(*ends, lines[ends]) for ends in own],
-                }
-            ),
+            source={
+                "xs": [[places[a][0], places[b][0]] for a, b in own],
+                "ys": [[places[a][1], places[b][1]] for a, b in own],
+                "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
+                "text": [_link_text(*ends, lines[ends]) for ends in own],
+            },
             **look,
         )
-        plot.add_tools(HoverTool(renderers=[drawn], tooltips="@text"))
+        hover(plot, drawn, "@text")
     if plot.legend:
         plot.add_layout(plot.legend[0], "below")
         plot.legend.orientation = "horizontal"
         plot.legend.border_line_color = None
     crowd = max(map(len, drawing.tiers))
     sizes = {node: _label_size(drawing, own) for own in drawing.tiers for node in own}
-    nodes = ColumnDataSource(
-        {
-            "x": [at[0] for at in places.values()],
-            "y": [at[1] for at in places.values()],
-            "label": [labels[node] for node in places],
-            "shown": [labels[node] if sizes[node] else "" for node in places],
-            "size": [sizes[node] or "8px" for node in places],
-            "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
-            "offset": [-16 if tier else 16 for _, tier in places.values()],
-        }
-    )
+    columns = {
+        "x": [at[0] for at in places.values()],
+        "y": [at[1] for at in places.values()],
+        "label": [labels[node] for node in places],
+        "shown": [labels[node] if sizes[node] else "" for node in places],
+        "size": [sizes[node] or "8px" for node in places],
+        "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
+        "offset": [-16 if tier else 16 for _, tier in places.values()],
+    }
+    nodes = ColumnDataSource(columns)
     boxes = plot.scatter(
         x="x",
         y="y",
@@ -133,7 +129,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         line_color="#345",
         source=nodes,
     )
-    plot.add_tools(HoverTool(renderers=[boxes], tooltips="@label"))
+    hover(plot, boxes, "@label")
     plot.text(
         x="x",
         y="y",
