@@ -18,7 +18,7 @@ from chakram.cli.options import (
     print_json,
     read_experiment,
 )
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,16 +55,9 @@ def _results_of(
             )
         return open_run(source)
     settings, text = read_experiment(source, overrides)
-    from chakram.controller.request import RunRequest
     from chakram.controller.virtual_time import simulate_experiment
 
-    with ProgressReporter(quiet=quiet) as progress:
-        request = RunRequest(
-            experiment=settings,
-            text=text,
-            runs_directory=runs or settings.runs,
-            progress=progress,
-        )
+    with run_request(settings, text, runs=runs, quiet=quiet) as request:
         outcome = simulate_experiment(request)
     if outcome.error is not None:
         raise outcome.error

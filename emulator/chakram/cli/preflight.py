@@ -16,7 +16,7 @@ from chakram.cli.options import (
     print_json,
     read_experiment,
 )
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.preflight.report import PreflightReport
@@ -41,15 +41,8 @@ def preflight(
     """
     settings, text = read_experiment(experiment, overrides, lab=lab)
     from chakram.controller.preflight_run import preflight_experiment
-    from chakram.controller.request import RunRequest
 
-    with ProgressReporter(quiet=as_json) as progress:
-        request = RunRequest(
-            experiment=settings,
-            text=text,
-            runs_directory=runs or settings.runs,
-            progress=progress,
-        )
+    with run_request(settings, text, runs=runs, quiet=as_json) as request:
         outcome = asyncio.run(preflight_experiment(request))
     show_preflight(
         outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json

@@ -19,7 +19,7 @@ from chakram.cli.options import (
     read_experiment,
 )
 from chakram.cli.outcome import show_outcome
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
@@ -53,20 +53,17 @@ def run(
     settings, text = read_experiment(experiment, overrides, lab=lab, metrics=metrics)
 
     def run_one(job: str | None) -> RunOutcome:
-        from chakram.controller.request import RunRequest
         from chakram.controller.shell import run_experiment
 
-        with ProgressReporter(
-            quiet=as_json, interval_ns=round(interval * 1e9)
-        ) as progress:
-            request = RunRequest(
-                experiment=settings,
-                text=text,
-                runs_directory=runs or settings.runs,
-                progress=progress,
-                plan_file=plan,
-                alone=job,
-            )
+        with run_request(
+            settings,
+            text,
+            runs=runs,
+            quiet=as_json,
+            interval_ns=round(interval * 1e9),
+            plan_file=plan,
+            alone=job,
+        ) as request:
             return asyncio.run(run_experiment(request))
 
     if interference:

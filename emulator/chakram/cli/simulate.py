@@ -18,7 +18,7 @@ from chakram.cli.options import (
     read_experiment,
 )
 from chakram.cli.outcome import show_outcome
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
@@ -65,19 +65,12 @@ def simulate(
         overrides,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
-    from chakram.controller.request import RunRequest
     from chakram.controller.virtual_time import simulate_experiment
 
     def run_one(job: str | None) -> RunOutcome:
-        with ProgressReporter(quiet=as_json) as progress:
-            request = RunRequest(
-                experiment=settings,
-                text=text,
-                runs_directory=runs or settings.runs,
-                progress=progress,
-                plan_file=plan,
-                alone=job,
-            )
+        with run_request(
+            settings, text, runs=runs, quiet=as_json, plan_file=plan, alone=job
+        ) as request:
             return simulate_experiment(request)
 
     if interference:
