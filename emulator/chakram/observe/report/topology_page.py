@@ -15,6 +15,7 @@ from bokeh.models import (
 from bokeh.palettes import Viridis256
 
 from chakram.fabric.drawing import Drawing, laid_out
+from chakram.observe.document import fabric_document
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.page import Plot, Section, render_page
 from chakram.observe.report.plots import TICKS, hover, new_figure
@@ -229,18 +230,5 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
             Section(title="Links", observed="(f)", blocks=(links,)),
         ],
         notes=["Where values were observed: (f) nowhere: the experiment states it."],
-        document={
-            "fabric": description,
-            "hosts": list(topology.hosts),
-            "switches": list(topology.switches),
-            "links": [
-                {
-                    "name": link.name,
-                    "ends": [str(link.a), str(link.b)],
-                    "rate_bps": link.rate_bps,
-                    "delay_ns": link.delay_ns,
-                }
-                for link in topology.links
-            ],
-        },
+        document=fabric_document(topology, description),
     )
