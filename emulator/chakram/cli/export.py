@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import chakram
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    Runs,
-    print_json,
-    read_experiment,
-)
+from chakram.cli import options
 from chakram.cli.progress import run_request
 from chakram.errors import ConfigError
 
@@ -54,7 +47,7 @@ def _results_of(
                 f"--set {overrides[0]}", f"{source} is a run, and over", "leave it out"
             )
         return open_run(source)
-    settings, text = read_experiment(source, overrides)
+    settings, text = options.read_experiment(source, overrides)
     from chakram.controller.virtual_time import simulate_experiment
 
     with run_request(settings, text, runs=runs, quiet=quiet) as request:
@@ -95,7 +88,7 @@ def _write(
             file.write(data)
     written = [*map(str, also), *(str(out / name) for name in files)]
     if as_json:
-        print_json("exported", {"written": written, "notes": list(notes)})
+        options.print_json("exported", {"written": written, "notes": list(notes)})
         return
     for note in notes:
         typer.echo(f"note: {note}")
@@ -104,18 +97,18 @@ def _write(
 
 @app.command()
 def astra_sim(
-    experiment: ExperimentPath,
+    experiment: options.ExperimentPath,
     out: _Out = Path(),
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     force: _Force = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the inputs of ASTRA-sim: workload, system, network, memory.
 
     One iteration, for its analytical networks where they have such a topology, and for
     ns-3.
     """
-    settings, _ = read_experiment(experiment, overrides)
+    settings, _ = options.read_experiment(experiment, overrides)
     from chakram.chakra.read.groups import encode_group_file
     from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
     from chakram.controller.astra_sim_inputs import PREFIX, astra_sim_inputs
@@ -186,10 +179,10 @@ def _add_file(file_name: str, content_of: Callable[[RunResults], bytes]) -> None
     def export(
         source: _Source,
         out: _Out = Path(),
-        runs: Runs = None,
-        overrides: Overrides = None,
+        runs: options.Runs = None,
+        overrides: options.Overrides = None,
         force: _Force = False,
-        as_json: Json = False,
+        as_json: options.Json = False,
     ) -> None:
         results = _results_of(source, overrides, runs, quiet=as_json)
         files = {file_name: content_of(results)}
@@ -209,10 +202,10 @@ _add_file("links.csv", _links)
 def nccl_tests(
     source: _Source,
     out: _Out = Path(),
-    runs: Runs = None,
-    overrides: Overrides = None,
+    runs: options.Runs = None,
+    overrides: options.Overrides = None,
     force: _Force = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the collectives of a run as nccl-tests 2.19 does with -J, a file a test."""
     from chakram.observe.nccl_output import documents_of
@@ -237,10 +230,10 @@ def openmetrics(
     step: Annotated[
         str, typer.Option(_STEP, metavar="TIME", help="Time between two samples.")
     ] = "10ms",
-    runs: Runs = None,
-    overrides: Overrides = None,
+    runs: options.Runs = None,
+    overrides: options.Overrides = None,
     force: _Force = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write run.om: the metrics of a run with times, as promtool reads them."""
     from chakram.observe.backfill import openmetrics as lines_of

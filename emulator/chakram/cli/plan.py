@@ -12,14 +12,8 @@ from rich.box import SIMPLE
 from rich.table import Column, Table
 
 from chakram.addresses import IPV6
+from chakram.cli import options
 from chakram.cli.consoles import Console
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    print_json,
-    read_experiment,
-)
 from chakram.cli.progress import ProgressReporter
 from chakram.units import about_size, format_time
 
@@ -32,7 +26,7 @@ _MOST_HOSTS = 8
 
 
 def plan(
-    experiment: ExperimentPath,
+    experiment: options.ExperimentPath,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -41,17 +35,17 @@ def plan(
             "and need not read the traces again.",
         ),
     ] = None,
-    overrides: Overrides = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show what an experiment would do, without doing it."""
-    settings, _ = read_experiment(experiment, overrides)
+    settings, _ = options.read_experiment(experiment, overrides)
     quiet = as_json or not sys.stderr.isatty()
     with ProgressReporter(quiet=quiet) as progress:
         progress.phase("reading traces")
         summary = _summary(settings, progress, save)
     if as_json:
-        print_json("plan", asdict(summary))
+        options.print_json("plan", asdict(summary))
         return
     _show(summary)
 

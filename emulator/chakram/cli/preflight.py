@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    Runs,
-    print_json,
-    read_experiment,
-)
+from chakram.cli import options
 from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
@@ -23,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def preflight(
-    experiment: ExperimentPath,
-    runs: Runs = None,
+    experiment: options.ExperimentPath,
+    runs: options.Runs = None,
     lab: Annotated[
         str | None,
         typer.Option(
@@ -32,14 +25,14 @@ def preflight(
             "prefix of whatever it makes on this machine."
         ),
     ] = None,
-    overrides: Overrides = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    as_json: options.Json = False,
 ) -> None:
     """Test every pair of ports: rate, MTU, DSCP, ECN, latency.
 
     The exit code is 5 if something is not as the experiment needs it.
     """
-    settings, text = read_experiment(experiment, overrides, lab=lab)
+    settings, text = options.read_experiment(experiment, overrides, lab=lab)
     from chakram.controller.preflight_run import preflight_experiment
 
     with run_request(settings, text, runs=runs, quiet=as_json) as request:
@@ -60,7 +53,7 @@ def show_preflight(
     if as_json:
         from chakram.observe.preflight_files import preflight_document
 
-        print_json(
+        options.print_json(
             "preflight",
             {
                 "directory": str(folder),

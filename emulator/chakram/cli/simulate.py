@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli import options
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    PlanFile,
-    Runs,
-    Wide,
-    read_experiment,
-)
 from chakram.cli.outcome import show_outcome
 from chakram.cli.progress import run_request
 
@@ -25,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    experiment: ExperimentPath,
-    runs: Runs = None,
-    plan: PlanFile = None,
+    experiment: options.ExperimentPath,
+    runs: options.Runs = None,
+    plan: options.PlanFile = None,
     alone: Alone = None,
     interference: Interference = False,
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     level: Annotated[
         str | None,
         typer.Option(
@@ -56,11 +48,11 @@ def simulate(
             "or a fct.txt of ns-3.",
         ),
     ] = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
-    settings, text = read_experiment(
+    settings, text = options.read_experiment(
         experiment,
         overrides,
         **{"simulation.level": level, "simulation.cost_model": cost_model},

@@ -31,6 +31,7 @@ from chakram.observe.metrics_state import Snapshot, metrics_of
 from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
 from chakram.observe.why import why_of
+from chakram.results import statistics
 from chakram.results.counters import (
     TOTAL_SLOTS,
     fct_bucket,
@@ -44,11 +45,6 @@ from chakram.results.records import (
     QUEUE_PAIR_FIELDS,
     UNKNOWN,
     RecordRows,
-)
-from chakram.results.statistics import (
-    PortStatistics,
-    QueuePairStatistics,
-    counters_of,
 )
 
 if TYPE_CHECKING:
@@ -70,13 +66,13 @@ _KEEP_MS = 1000
 
 _OF_QUEUE_PAIRS = {
     counter.column: slot(counter.slot)
-    for counter in counters_of(QueuePairStatistics)
+    for counter in statistics.counters_of(statistics.QueuePairStatistics)
     # Messages are counted when they were posted, not when their queue pair was sampled.
     if counter.column and counter.slot and counter.name != "messages_posted"
 }
 _OF_PORTS = {
     counter.column: slot(counter.slot)
-    for counter in counters_of(PortStatistics)
+    for counter in statistics.counters_of(statistics.PortStatistics)
     if counter.column and counter.slot
 } | {name: slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
 """By column of samples, the slot of its agent's counters that it is a part of."""

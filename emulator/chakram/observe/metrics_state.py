@@ -26,6 +26,7 @@ from chakram.observe.catalogue import (
     message_size,
 )
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
+from chakram.results import run_records
 from chakram.results.bandwidth import bus_factor
 from chakram.results.counters import (
     COUNTERS,
@@ -37,13 +38,6 @@ from chakram.results.counters import (
     fct_histograms,
     slot,
     sum_counters,
-)
-from chakram.results.run_records import (
-    CollectiveIdentity,
-    CollectiveKey,
-    CollectiveRecord,
-    RankRecord,
-    is_generator_bound,
 )
 from chakram.switch.outcomes import DROP_REASONS
 
@@ -170,8 +164,8 @@ class MetricsState:
     def set_predictions(
         self,
         source: str,
-        times_ns: Mapping[CollectiveKey, int],
-        identities: Iterable[CollectiveIdentity],
+        times_ns: Mapping[run_records.CollectiveKey, int],
+        identities: Iterable[run_records.CollectiveIdentity],
     ) -> None:
         """Note what a model says of the collectives of an iteration."""
         found: dict[Labels, list[int]] = {}
@@ -203,13 +197,13 @@ class MetricsState:
             for labels, found in pairs.items():
                 self._set("chakram_preflight_pairs", labels, len(found))
 
-    def add_collectives(self, records: Iterable[CollectiveRecord]) -> None:
+    def add_collectives(self, records: Iterable[run_records.CollectiveRecord]) -> None:
         """Count finished collectives."""
         with self._lock:
             for record in records:
                 self._add_collective(record)
 
-    def add_ranks(self, records: Iterable[RankRecord]) -> None:
+    def add_ranks(self, records: Iterable[run_records.RankRecord]) -> None:
         """Count what ranks did, and iterations that all ranks of a job have done."""
         with self._lock:
             for record in records:
@@ -421,7 +415,7 @@ class MetricsState:
 
     # ---- inside, under the lock ----------------------------------------------------
 
-    def _add_collective(self, record: CollectiveRecord) -> None:
+    def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
         labels = (str(identity.op), message_size(identity.size_bytes))
         seconds = record.duration_ns * 1e-9
@@ -448,7 +442,7 @@ class MetricsState:
         if record.measured and identity.op is not CollectiveOp.BARRIER:
             self._judge(record, labels[:1])
 
-    def _judge(self, record: CollectiveRecord, labels: Labels) -> None:
+    def _judge(self, record: run_records.CollectiveRecord, labels: Labels) -> None:
         """Note for how long collectives like this one waited for the generator."""
         if record.generator_bound:
             self._add("chakram_generator_bound_collectives_total", labels, 1)
@@ -458,12 +452,12 @@ class MetricsState:
         waits[0] += record.generator_wait_ns
         waits[1] += record.duration_ns
         is_bound = any(
-            is_generator_bound(wait_ns / max(1, time_ns))
+            run_records.is_generator_bound(wait_ns / max(1, time_ns))
             for wait_ns, time_ns in self._waits.values()
         )
         self._set("chakram_generator_bound", (), int(is_bound))
 
-    def _add_rank(self, record: RankRecord) -> None:
+    def _add_rank(self, record: run_records.RankRecord) -> None:
         key = (record.job, record.iteration)
         count, start_ns, end_ns = self._open_iterations.pop(
             key, (0, record.start_ns, record.end_ns)

@@ -64,15 +64,10 @@ from chakram.observe.tables import (
     records_table,
     with_bounds,
 )
+from chakram.results import run_records
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
-from chakram.results.run_records import (
-    CollectiveKey,
-    CollectiveRecord,
-    LinkRecord,
-    RankRecord,
-)
 
 if TYPE_CHECKING:
     from chakram.plan.plan import Plan
@@ -93,8 +88,8 @@ _MAX_SAME_SECOND = 1000
 class NewRecords:
     """What a batch of rows completed: collectives, and iterations of ranks."""
 
-    collectives: Sequence[CollectiveRecord]
-    ranks: Sequence[RankRecord]
+    collectives: Sequence[run_records.CollectiveRecord]
+    ranks: Sequence[run_records.RankRecord]
 
 
 class RunDirectory:
@@ -109,8 +104,8 @@ class RunDirectory:
         self.manifest = manifest
         self._lock = lock
         self._pending = RecordRows()
-        self._pending_collectives: list[CollectiveRecord] = []
-        self._pending_ranks: list[RankRecord] = []
+        self._pending_collectives: list[run_records.CollectiveRecord] = []
+        self._pending_ranks: list[run_records.RankRecord] = []
         self._sample_tables: SampleTables | None = None
         self._operations: OperationTable | None = None
         self._joiner: CollectiveJoiner | None = None
@@ -333,11 +328,12 @@ class RunDirectory:
         *,
         ended: datetime,
         reason: str | None = None,
-        links: Sequence[LinkRecord] = (),
-        bound: Mapping[CollectiveKey, int] | None = None,
-        alone: Mapping[CollectiveKey, int] | None = None,
-        ceiling: Mapping[CollectiveKey, int] | None = None,
-        predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
+        links: Sequence[run_records.LinkRecord] = (),
+        bound: Mapping[run_records.CollectiveKey, int] | None = None,
+        alone: Mapping[run_records.CollectiveKey, int] | None = None,
+        ceiling: Mapping[run_records.CollectiveKey, int] | None = None,
+        predictions: Mapping[str, Mapping[run_records.CollectiveKey, int]]
+        | None = None,
         flow_bound: Callable[[str, int, int, int], int] | None = None,
         messages: MessageColumns | None = None,
         **changes: Any,
@@ -440,11 +436,11 @@ def file_digest(path: Path) -> str:
 
 
 def _with_references(
-    table: pa.Table, references: Mapping[str, Mapping[CollectiveKey, int]]
+    table: pa.Table, references: Mapping[str, Mapping[run_records.CollectiveKey, int]]
 ) -> pa.Table:
     """Append one column for each reference: its time of the row's collective."""
     names = (table[name].to_pylist() for name in ("job", "group", "k"))
-    keys = [CollectiveKey(*key) for key in zip(*names, strict=True)]
+    keys = [run_records.CollectiveKey(*key) for key in zip(*names, strict=True)]
     for name, times_ns in references.items():
         values = [times_ns.get(key) for key in keys]
         table = table.append_column(name, pa.array(values, pa.int64()))

@@ -792,7 +792,9 @@ def page_of(data: RunData) -> dict[str, Section]:
     taken: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_page, "RunData", lambda results: data)
-        patch.setattr(run_page, "render_page", lambda **page: taken.update(page) or "")
+        patch.setattr(
+            run_page.page, "render_page", lambda **page: taken.update(page) or ""
+        )
         run_page.run_page(data.results)
     return {section.title: section for section in taken["sections"]}
 

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.options import Json, print_json
-from chakram.cli.trace.loading import (
-    Force,
-    Reading,
-    TracePath,
-    reading_bar,
-    with_reading,
-)
+from chakram.cli.trace import loading
 from chakram.errors import ConfigError
 from chakram.units import parse_size
 
@@ -38,10 +32,10 @@ _MAX_RANKS = 1024
 
 @app.command("json")
 def to_json(
-    path: TracePath,
+    path: loading.TracePath,
     out: _Folder,
     compress: _Compress = None,
-    force: Force = False,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write JSON as chakra_jsonizer does: for reading, and for tools."""
@@ -50,10 +44,10 @@ def to_json(
 
 @app.command("et")
 def to_binary(
-    path: TracePath,
+    path: loading.TracePath,
     out: _Folder,
     compress: _Compress = None,
-    force: Force = False,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write Chakra's binary form, from any form that is read."""
@@ -61,9 +55,9 @@ def to_binary(
 
 
 @app.command("p2p")
-@with_reading("duration_unit", "uncorrected")
+@loading.with_reading("duration_unit", "uncorrected")
 def to_messages(
-    path: TracePath,
+    path: loading.TracePath,
     out: Annotated[
         Path, typer.Argument(metavar="OUT.csv", help="File; .gz compresses it.")
     ],
@@ -78,8 +72,8 @@ def to_messages(
         int, typer.Option(min=1, max=1_000_000, help="How often all of it is done.")
     ] = 1,
     *,
-    reading: Reading,
-    force: Force = False,
+    reading: loading.Reading,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write all messages between ranks as CSV, collectives lowered to them."""
@@ -113,7 +107,7 @@ def to_collective(
     size: Annotated[str, typer.Option(help="What one rank contributes, e.g. 1MiB.")],
     algorithm: Annotated[str, typer.Option(help="Its algorithm.")] = "auto",
     prefix: Annotated[str, typer.Option(help="Start of the names of files.")] = "",
-    force: Force = False,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write an algorithm as a custom collective of ASTRA-sim: a file per position."""
@@ -155,7 +149,7 @@ def _convert(
 ) -> None:
     from chakram.chakra.write.convert import TraceForm, convert_trace_set
 
-    with reading_bar("converting") as on_rank:
+    with loading.reading_bar("converting") as on_rank:
         converted = convert_trace_set(
             path,
             out,

@@ -12,27 +12,13 @@ from typing import TYPE_CHECKING
 
 from chakram.observe.number_format import MISSING, percent_text
 from chakram.observe.queue_exports import pause_events
+from chakram.observe.report import run_page, run_rows
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
 from chakram.observe.report.links_over_time import links_over_time
 from chakram.observe.report.page import Parts, Section, render_page, section
 from chakram.observe.report.run_curves import completion_times
 from chakram.observe.report.run_data import RunData
-from chakram.observe.report.run_page import (
-    anomalies,
-    comparability,
-    notes_of,
-    raw_files,
-    run_document,
-    title_of,
-)
-from chakram.observe.report.run_rows import (
-    BUSBW_PERCENTS,
-    ReportRow,
-    line_rates,
-    report_rows,
-    time_or_missing,
-)
 from chakram.observe.report.run_sections import clocks_text, device
 from chakram.observe.report.topology_page import topology_facts
 from chakram.units import about_size, format_time
@@ -51,7 +37,7 @@ def bmwg_page(results: RunResults) -> str:
         RunDirectoryError: If its directory cannot be read.
     """
     data = RunData(results)
-    rows = report_rows(data)
+    rows = run_rows.report_rows(data)
     drawn = device(data)
     facts = Facts(rows=tuple(topology_facts(data.topology)))
     sections = [
@@ -65,19 +51,19 @@ def bmwg_page(results: RunResults) -> str:
         _hosts(data),
         _results(data, rows),
         *(flows for flows in (completion_times(data),) if flows.blocks),
-        _numbered(6, anomalies(data)),
+        _numbered(6, run_page.anomalies(data)),
         _repeatability(data, rows),
-        _numbered(8, comparability(data, rows)),
-        raw_files(results.path),
+        _numbered(8, run_page.comparability(data, rows)),
+        run_page.raw_files(results.path),
     ]
     return render_page(
-        title=f"{title_of(data)}: BMWG report",
+        title=f"{run_page.title_of(data)}: BMWG report",
         lead="In the order of the drafts -05. They set no limits, and this page holds "
         "no verdict.",
-        notes=notes_of(data),
+        notes=run_page.notes_of(data),
         banners=data.summary.banners,
         sections=sections,
-        document=run_document(data, rows),
+        document=run_page.run_document(data, rows),
     )
 
 
@@ -85,7 +71,9 @@ def _numbered(number: int, plain: Section) -> Section:
     return replace(plain, title=f"{number}. {plain.title}")
 
 
-def deviations(data: RunData, rows: Sequence[ReportRow]) -> list[tuple[str, str]]:
+def deviations(
+    data: RunData, rows: Sequence[run_rows.ReportRow]
+) -> list[tuple[str, str]]:
     """Return what the drafts ask for and this run does not have, with what it has."""
     manifest = data.manifest
     found = []
@@ -117,7 +105,7 @@ def deviations(data: RunData, rows: Sequence[ReportRow]) -> list[tuple[str, str]
         health = data.summary.generator
         late_ns = None if health is None else health.pacing_error_p99_ns
         stamps = f"software: clocks {clocks_text(data)}; pacing error P99 "
-        stamps += time_or_missing(late_ns)
+        stamps += run_rows.time_or_missing(late_ns)
         found.append(("time stamps to 100 ns, rates to 0.1 %", stamps))
     if data.dilation > 1:
         found.append(("real time", f"stretched by {data.dilation}, and divided by it"))
@@ -135,7 +123,7 @@ def deviations(data: RunData, rows: Sequence[ReportRow]) -> list[tuple[str, str]
 
 
 @section("3. Test configuration", "f")
-def _configuration(data: RunData, rows: Sequence[ReportRow]) -> Parts:
+def _configuration(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     manifest = data.manifest
     orders = sorted({str(job.get("order")) for job in manifest.jobs.values()})
     traces = [
@@ -186,7 +174,7 @@ def _hosts(data: RunData) -> Parts:
 
 
 @section("5. Results", "c")
-def _results(data: RunData, rows: Sequence[ReportRow]) -> Parts:
+def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     facts = []
     for roofline in data.rooflines:
         took = f"{format_time(roofline.iteration_ns)} per iteration"
@@ -224,7 +212,7 @@ def _results(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     if summary.uplinks is not None:
         balance = f"MMR {summary.uplinks.max_over_mean:.3f}, JFI "
         balance += f"{summary.uplinks.jain:.4f} {seen}"
-    rates = line_rates(rows)
+    rates = run_rows.line_rates(rows)
     yield Facts(
         rows=(
             *facts,
@@ -241,7 +229,7 @@ def _results(data: RunData, rows: Sequence[ReportRow]) -> Parts:
         header=(
             *("collective", "algorithm (verified)", "S", "S_fabric", "N"),
             *("algo_factor", "mean"),
-            *(f"P{percent:02}" for percent in BUSBW_PERCENTS),
+            *(f"P{percent:02}" for percent in run_rows.BUSBW_PERCENTS),
             "% of B_acc",
         ),
         rows=tuple(
@@ -294,7 +282,7 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
 
 
 @section("7. Repeatability", "c")
-def _repeatability(data: RunData, rows: Sequence[ReportRow]) -> Parts:
+def _repeatability(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
     cells = [
         (f"JCT of {each.job}", each.iterations, each.mean_ns, each.cv)
         for each in data.summary.iterations

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.report import page
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import (
-    NO_BANDWIDTHS,
-    NO_FLOWS,
-    Observed,
-    Parts,
-    Plot,
-    render_page,
-    section,
-)
 from chakram.observe.report.run_curves import (
     BANDWIDTH,
     COMPLETION,
@@ -78,7 +70,7 @@ def compare_page(results: Sequence[RunResults]) -> str:
             for letter, data in runs.items()
         ),
     ]
-    return render_page(
+    return page.render_page(
         title=_title(runs),
         lead="Differences below the spread of a run (CV) say nothing. Factors are over "
         "A.",
@@ -116,8 +108,8 @@ def _notes(runs: Mapping[str, RunData]) -> list[str]:
     )
 
 
-@section("What differs", "c")
-def _verdicts(runs: _Runs) -> Parts:
+@page.section("What differs", "c")
+def _verdicts(runs: _Runs) -> page.Parts:
     """Return what ``chakram compare`` says of each run and the first."""
     (first, *others) = (
         side_of_runs(data.results.path, [data.results]) for data in runs.values()
@@ -172,8 +164,8 @@ def _table(
     )
 
 
-@section("Runs")
-def _runs(runs: _Runs) -> Parts:
+@page.section("Runs")
+def _runs(runs: _Runs) -> page.Parts:
     manifests = [data.manifest for data in runs.values()]
     clocks_ns = (each.clock_uncertainty_ns / each.dilation for each in manifests)
     names = (each.name + f" ({each.case})" * bool(each.case) for each in manifests)
@@ -212,18 +204,18 @@ def _settings_that_differ(runs: Mapping[str, RunData]) -> list[tuple[str, ...]]:
     ]
 
 
-@section("Settings that differ")
-def _differences(runs: _Runs) -> Parts:
+@page.section("Settings that differ")
+def _differences(runs: _Runs) -> page.Parts:
     rows = _settings_that_differ(runs)
     if rows:
-        yield Observed("(f)")
+        yield page.Observed("(f)")
         yield _table("Settings that differ", runs, rows).cut(_DIFFERENCES_SHOWN)
     else:
         yield "none does: neither settings nor versions."
 
 
-@section("Iterations", "c")
-def _iterations(runs: _Runs) -> Parts:
+@page.section("Iterations", "c")
+def _iterations(runs: _Runs) -> page.Parts:
     jobs = dict.fromkeys(
         each.job for data in runs.values() for each in data.summary.iterations
     )
@@ -277,8 +269,8 @@ def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
     ]
 
 
-@section("Collectives", "c")
-def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> Parts:
+@page.section("Collectives", "c")
+def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
     by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
     for letter, own in rows.items():
         for each in own:
@@ -324,31 +316,31 @@ def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> Parts:
     ).cut(_DIFFERENCES_SHOWN)
 
 
-@section("Bus bandwidth by size", "c")
-def _bandwidth(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> Parts:
+@page.section("Bus bandwidth by size", "c")
+def _bandwidth(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, own in rows.items():
         lines |= bandwidth_lines(own, f"{letter}: ")
-    yield Plot(figure=curves(lines, **BANDWIDTH)) if lines else NO_BANDWIDTHS
+    yield page.Plot(figure=curves(lines, **BANDWIDTH)) if lines else page.NO_BANDWIDTHS
 
 
-@section("Flow completion times", "c")
-def _completion_times(runs: _Runs) -> Parts:
+@page.section("Flow completion times", "c")
+def _completion_times(runs: _Runs) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, data in runs.items():
         lines |= fct_curves(data.measured, f"{letter}: ")
     if not lines:
-        yield NO_FLOWS
+        yield page.NO_FLOWS
         return
-    yield Plot(
+    yield page.Plot(
         figure=curves(lines, **COMPLETION, width=WHOLE),
         caption="Of each line 200 points evenly chosen, and the 100 slowest flows each "
         "by itself.",
     )
 
 
-@section("Session bandwidth", "c")
-def _sessions(runs: _Runs) -> Parts:
+@page.section("Session bandwidth", "c")
+def _sessions(runs: _Runs) -> page.Parts:
     rates = [data.session_rates for data in runs.values()]
     rows = []
     for op in dict.fromkeys(op for each in rates for op in each):
@@ -359,4 +351,4 @@ def _sessions(runs: _Runs) -> Parts:
         for at, percent in enumerate(SESSION_PERCENTS):
             values = (None if each is None else each[at] for each in found)
             rows.append(_each(f"{op}, P{percent:02}", format_rate, values))
-    yield _table("Session bandwidth", runs, rows, left=1) if rows else NO_FLOWS
+    yield _table("Session bandwidth", runs, rows, left=1) if rows else page.NO_FLOWS

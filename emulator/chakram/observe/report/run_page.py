@@ -12,20 +12,12 @@ from bokeh.models import Range1d
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING
-from chakram.observe.report import plots
+from chakram.observe.report import page, plots
 from chakram.observe.report import run_curves as curves
 from chakram.observe.report import run_sections as measured
 from chakram.observe.report import run_traffic as traffic
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import (
-    Block,
-    Parts,
-    Plot,
-    Section,
-    render_page,
-    section,
-)
 from chakram.observe.report.run_data import OBSERVED, RunData
 from chakram.observe.report.run_plots import shade
 from chakram.observe.report.run_rows import ReportRow, line_rates, report_rows
@@ -74,7 +66,7 @@ def run_page(results: RunResults) -> str:
         raw_files(results.path),
     ]
     manifest = data.manifest
-    return render_page(
+    return page.render_page(
         title=title_of(data),
         lead=f"{manifest.world}, {manifest.started_at[:16].replace('T', ' ')} UTC, "
         f"{len(data.summary.ranks)} ranks, {manifest.measured} measured iterations "
@@ -144,8 +136,8 @@ def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
     }
 
 
-@section("Why", "c", "m")
-def why_section(data: RunData) -> Parts:
+@page.section("Why", "c", "m")
+def why_section(data: RunData) -> page.Parts:
     """Return causes of lost time, and what the critical path is made of."""
     found = data.why
     if isinstance(found, str):
@@ -198,7 +190,7 @@ def why_section(data: RunData) -> Parts:
         name="path-parts",
     )
     caption = "Mean over the measured iterations; the parts sum to them."
-    yield Plot(figure=drawn, caption=caption)
+    yield page.Plot(figure=drawn, caption=caption)
     for what, lost in (
         ("rank", [(str(rank), lost_ns) for rank, lost_ns in found.by_rank]),
         ("collective or computation", list(found.by_collective)),
@@ -214,8 +206,8 @@ def why_section(data: RunData) -> Parts:
             )
 
 
-@section("Faults", "c")
-def _faults(data: RunData) -> Parts:
+@page.section("Faults", "c")
+def _faults(data: RunData) -> page.Parts:
     manifest, dilation = data.manifest, data.dilation
     rows = [
         (f"{what}: {kind}", f"{n} packets")
@@ -280,7 +272,7 @@ def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _with_faults(data: RunData, plain: Section) -> Section:
+def _with_faults(data: RunData, plain: page.Section) -> page.Section:
     """Return a section over time with what was injected shaded in its figures."""
     lasted: list[tuple[float, float]] = []
     recovering: list[tuple[float, float]] = []
@@ -292,9 +284,9 @@ def _with_faults(data: RunData, plain: Section) -> Section:
             recovering.append((each["end_ns"], each["recovered_ns"]))
     if not lasted:
         return plain
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     for block in plain.blocks:
-        if isinstance(block, Plot):
+        if isinstance(block, page.Plot):
             shade(block.figure, lasted, "#d62728")
             shade(block.figure, recovering, "#ff7f0e")
             block = replace(block, caption=f"{block.caption} {_SHADED}".strip())
@@ -302,8 +294,8 @@ def _with_faults(data: RunData, plain: Section) -> Section:
     return replace(plain, blocks=tuple(blocks))
 
 
-@section("Anomalies")
-def anomalies(data: RunData) -> Parts:
+@page.section("Anomalies")
+def anomalies(data: RunData) -> page.Parts:
     """Return the banners and what else is odd."""
     summary = data.summary
     found = list(summary.banners)
@@ -320,8 +312,8 @@ def anomalies(data: RunData) -> Parts:
     yield Facts(rows=tuple(enumerated) or (("none", ""),))
 
 
-@section("Comparability", "f")
-def comparability(data: RunData, rows: Sequence[ReportRow]) -> Parts:
+@page.section("Comparability", "f")
+def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
     """Return what must be equal in another run before the two are compared."""
     manifest = data.manifest
     experiment = manifest.experiment
@@ -370,7 +362,7 @@ def comparability(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     )
 
 
-def raw_files(folder: Path, files: Sequence[Path] | None = None) -> Section:
+def raw_files(folder: Path, files: Sequence[Path] | None = None) -> page.Section:
     """Return files of a folder, all if not said which, with their digests."""
     rows = []
     for path in sorted(folder.rglob("*")) if files is None else files:
@@ -381,7 +373,7 @@ def raw_files(folder: Path, files: Sequence[Path] | None = None) -> Section:
             rows.append((str(path.relative_to(folder)), digest, size))
     header = ("file", "SHA-256", "size")
     table = Table(title="Raw files", header=header, rows=tuple(rows), left=2)
-    return Section(
+    return page.Section(
         title="Raw files",
         text=f"All numbers of this page come from these files of {folder}.",
         blocks=(table,),

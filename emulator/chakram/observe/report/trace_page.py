@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.chakra.read.options import merge_warnings
-from chakram.observe.report import plots
+from chakram.observe.report import plots, trace_tables
 from chakram.observe.report.page import Parts, Plot, Section, render_page, section
 from chakram.observe.report.trace_document import trace_document
-from chakram.observe.report.trace_tables import (
-    communication_table,
-    distributions_table,
-    groups_table,
-    operations_table,
-    trace_facts,
-)
 from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 from chakram.units import about_size
 
@@ -49,19 +42,19 @@ def trace_page(
     sections = [
         Section(
             title="Trace set",
-            blocks=(trace_facts(traces, summary, bytes_per_element=unit),),
+            blocks=(trace_tables.trace_facts(traces, summary, bytes_per_element=unit),),
         ),
         Section(
             title="Operations of each rank",
             text=_OPERATIONS,
-            blocks=(operations_table(summary.per_rank).cut(_ROWS_SHOWN),),
+            blocks=(trace_tables.operations_table(summary.per_rank).cut(_ROWS_SHOWN),),
         ),
         _communication(summary, unit),
         Section(title="Sizes of collectives", blocks=(sizes,) if sizes.rows else ()),
         _matrix(summary),
         Section(
             title="Process groups",
-            blocks=(groups_table(traces, summary).cut(_ROWS_SHOWN),),
+            blocks=(trace_tables.groups_table(traces, summary).cut(_ROWS_SHOWN),),
         ),
         _distributions(summary),
     ]
@@ -86,7 +79,9 @@ def trace_page(
 def _communication(summary: TraceSummary, bytes_per_element: int | None) -> Parts:
     rows = summary.communication
     if rows:
-        yield communication_table(summary, bytes_per_element=bytes_per_element)
+        yield trace_tables.communication_table(
+            summary, bytes_per_element=bytes_per_element
+        )
         drawn = plots.bars(
             {
                 "contributed": [row.total_bytes for row in rows],
@@ -135,7 +130,7 @@ def _matrix(summary: TraceSummary) -> Parts:
 
 @section("Times and dependencies")
 def _distributions(summary: TraceSummary) -> Parts:
-    yield distributions_table(summary)
+    yield trace_tables.distributions_table(summary)
     if durations := summary.durations:
         stated = sum(spread.count for spread in durations.values())
         yield Plot(
