@@ -192,7 +192,7 @@ class LiveRows:
         found: dict[str, object] = dict(zip(QUEUE_PAIR_FIELDS, row, strict=True))
         ends = self._names.ends(row[_RANK], row[_QPN])
         if ends is not None:
-            found |= ends.document()
+            found |= ends.document
             peer = self._pairs.get((ends.peer, ends.peer_qpn))
             found["frame_delta"] = (
                 None
