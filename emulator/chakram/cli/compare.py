@@ -108,7 +108,7 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
 
 
 def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
-    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.observe.number_format import errors_text, percent_text, time_text
     from chakram.observe.text_table import Column
 
     most = max(len(each.label) for each in rows)
@@ -133,11 +133,7 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
                 _MANY
                 if (each.change or 0) >= 100
                 else percent_text(each.change, sign="+"),
-                MISSING
-                if each.errors is None
-                else "exact"
-                if each.errors > 1e6
-                else f"{each.errors:.1f}",
+                errors_text(each.errors),
                 percent_text(each.a.cv),
                 percent_text(each.b.cv),
                 f"{each.a.samples}/{each.b.samples}",

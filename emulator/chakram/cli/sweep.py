@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -171,7 +171,12 @@ def _print(
     results: Sequence[CellResult], keys: Sequence[str], *, width: int | None
 ) -> None:
     from chakram.config.suite import text
-    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.observe.number_format import (
+        MISSING,
+        errors_text,
+        percent_text,
+        time_text,
+    )
     from chakram.observe.text_table import Column
 
     if not results:
@@ -194,7 +199,6 @@ def _print(
     cells = []
     for each in results:
         times, difference = each.iteration, each.difference
-        errors = None if difference is None else difference.errors
         cells.append(
             [
                 *([each.cell.case] if has_cases else []),
@@ -204,13 +208,7 @@ def _print(
                 time_text(times.error_ns if times else None),
                 MISSING if each.bus_bw is None else f"{each.bus_bw:.4f}",
                 _change(each),
-                ""
-                if difference is None
-                else MISSING
-                if errors is None
-                else "exact"
-                if errors > 1e6
-                else f"{errors:.1f}",
+                "" if difference is None else errors_text(difference.errors),
                 percent_text(each.retransmitted_share),
                 percent_text(each.marked_share),
                 percent_text(each.generator_bound_share),
@@ -241,26 +239,7 @@ def _document(
     missing: Sequence[CellRun],
     failed: Sequence[tuple[CellRun, str]],
 ) -> None:
-    def cell(each: CellResult) -> dict[str, Any]:
-        times, difference = each.iteration, each.difference
-        errors = None if difference is None else difference.errors
-        return {
-            "cell": each.cell.number,
-            "case": each.cell.case or None,
-            "values": dict(each.cell.values),
-            "world": each.cell.world,
-            "repetitions": each.repetitions,
-            "iteration_ns": times.mean_ns if times else None,
-            "error_ns": times.error_ns if times else None,
-            "bus_bw": each.bus_bw,
-            "retransmitted_share": each.retransmitted_share,
-            "marked_share": each.marked_share,
-            "generator_bound_share": each.generator_bound_share,
-            "baseline": each.cell.baseline,
-            "change": difference.change if difference else None,
-            "errors": None if errors in (None, float("inf")) else errors,
-            "significant": difference.significant if difference else None,
-        }
+    from chakram.observe.sweep_tables import cell_document
 
     print_json(
         "sweep",
@@ -268,7 +247,7 @@ def _document(
             "suite": name,
             "folder": os.fspath(folder),
             "files": [os.fspath(path) for path in paths],
-            "cells": [cell(each) for each in results],
+            "cells": [cell_document(each) for each in results],
             "missing": len(missing),
             "failed": [
                 {"cell": run.number, "repetition": run.repetition, "reason": reason}

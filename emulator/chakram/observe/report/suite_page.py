@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chakram.config.suite import text
-from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.number_format import MISSING, errors_text, percent_text
 from chakram.observe.report import suite_figures as figures
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.page import Parts, render_page, section
 from chakram.observe.report.run_data import OBSERVED
 from chakram.observe.report.run_page import raw_files
 from chakram.observe.report.suite_data import SuiteData, change_of, spread_of
+from chakram.observe.sweep_tables import cell_document
 from chakram.units import format_time
 
 if TYPE_CHECKING:
     from chakram.observe.sweep_tables import CellResult
     from chakram.results.comparison import Times
 
+
+_KEPT = (
+    *("cell", "case", "values", "world", "repetitions", "iteration_ns", "bus_bw"),
+    *("baseline", "change", "significant"),
+)
+"""What the document of the page has of that of a cell."""
 
 _ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN = 1000, 64, 20
 _NOISY = 0.05
@@ -63,25 +70,12 @@ def suite_page(folder: Path, out: Path) -> str:
         ],
         document={
             "suite": dict(suite.facts),
-            "cells": [_plain(each) for each in suite.results],
+            "cells": [
+                {name: document[name] for name in _KEPT}
+                for document in map(cell_document, suite.results)
+            ],
         },
     )
-
-
-def _plain(each: CellResult) -> dict[str, Any]:
-    difference = each.difference
-    return {
-        "cell": each.cell.number,
-        "case": each.cell.case or None,
-        "values": dict(each.cell.values),
-        "world": each.cell.world,
-        "repetitions": each.repetitions,
-        "iteration_ns": each.iteration.mean_ns if each.iteration else None,
-        "bus_bw": each.bus_bw,
-        "baseline": each.cell.baseline,
-        "change": difference.change if difference else None,
-        "significant": difference.significant if difference else None,
-    }
 
 
 @section("What varied", "f")
@@ -183,6 +177,7 @@ def _table(suite: SuiteData) -> Parts:
     rows = []
     for each in suite.results:
         number, times, change = each.cell.number, each.iteration, change_of(each)
+        difference = each.difference
         ratio = MISSING if change is None else f"{1 + change:.3f}"
         rows.append(
             (
@@ -192,7 +187,7 @@ def _table(suite: SuiteData) -> Parts:
                 MISSING if times is None else format_time(times.mean_ns),
                 _error(times),
                 "base" if each.cell.baseline is None else ratio,
-                _errors(each),
+                "" if difference is None else errors_text(difference.errors),
                 MISSING if each.bus_bw is None else f"{each.bus_bw:.4g}",
                 percent_text(each.retransmitted_share),
                 percent_text(each.marked_share),
@@ -220,13 +215,6 @@ def _error(times: Times | None) -> str:
     if times is None or times.error_ns is None:
         return MISSING
     return format_time(times.error_ns) if times.error_ns else "exact"
-
-
-def _errors(each: CellResult) -> str:
-    if each.difference is None:
-        return ""
-    errors = each.difference.errors
-    return MISSING if errors is None else "exact" if errors > 1e6 else f"{errors:.1f}"
 
 
 @section("Anomalies")
