@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from chakram.cli.consoles import Console
+from chakram.cli.consoles import Console, facts_table
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 from chakram.units import format_size, format_time, parse_rate, parse_size, parse_time
@@ -229,8 +229,7 @@ def _print(
     if len(summary.steps) > _MOST_STEPS:
         table.caption = f"and {len(summary.steps) - _MOST_STEPS} more steps (--json)"
     console.print(table)
-    facts = Table(box=None, show_header=False)
-    for fact, value in (
+    facts = (
         ("promise", "kept: " + summary.checked),
         ("channels", str(summary.channels)),
         ("queue pairs", str(summary.queue_pairs)),
@@ -246,8 +245,7 @@ def _print(
             if summary.ceiling_ns is None
             else f"{format_time(summary.ceiling_ns)}, which no algorithm beats",
         ),
-    ):
-        facts.add_row(fact, value)
-    console.print(facts)
+    )
+    console.print(facts_table(facts))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from chakram.addresses import IPV6
 from chakram.cli import options
-from chakram.cli.consoles import Console
+from chakram.cli.consoles import Console, facts_table
 from chakram.cli.progress import ProgressReporter
 from chakram.units import about_size, format_time
 
@@ -80,17 +80,14 @@ def _show(summary: PlanSummary) -> None:
         return format_time(raw_ns // summary.dilation)
 
     for job in summary.jobs:
-        facts = Table(box=None, show_header=False, title=f"job {job.name}")
-        facts.title_justify = "left"
-        for name, value in (
+        facts = (
             ("trace", f"{job.trace} ({job.producer}), digest {job.digest[:16]}"),
             ("ranks", f"{job.ranks} with {job.nodes} nodes in all"),
             ("programs", f"{job.operations} operations, {job.groups} process groups"),
             ("compute", f"{time(job.compute_ns)} per iteration at most"),
             ("size scale", job.size_scale),
-        ):
-            facts.add_row(name, value)
-        console.print(facts)
+        )
+        console.print(facts_table(facts, f"job {job.name}"))
     several = len(summary.jobs) > 1
     rows = Table(
         *(["job"] if several else []),
@@ -115,9 +112,8 @@ def _show(summary: PlanSummary) -> None:
         )
     rows.caption = "per iteration; sent: payload of the busiest rank in one of them"
     console.print(rows)
-    total = Table(box=None, show_header=False)
     least = summary.least_iteration_ns
-    for name, value in (
+    total = (
         (
             "ports",
             f"{summary.ports} on {_agents(summary)}"
@@ -141,9 +137,8 @@ def _show(summary: PlanSummary) -> None:
         ),
         ("iterations", str(summary.iterations)),
         *_dilation(summary),
-    ):
-        total.add_row(name, value)
-    console.print(total)
+    )
+    console.print(facts_table(total))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
 

@@ -31,14 +31,8 @@ from chakram.observe.metrics_state import Snapshot, metrics_of
 from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
 from chakram.observe.why import why_of
+from chakram.results import counters as layout
 from chakram.results import statistics
-from chakram.results.counters import (
-    TOTAL_SLOTS,
-    fct_bucket,
-    fct_slot,
-    fct_sum_slot,
-    slot,
-)
 from chakram.results.records import (
     FLOW_FIELDS,
     PORT_FIELDS,
@@ -65,16 +59,16 @@ _KEEP_MS = 1000
 """A series that does not change has a sample of every so often: rates need two."""
 
 _OF_QUEUE_PAIRS = {
-    counter.column: slot(counter.slot)
+    counter.column: layout.slot(counter.slot)
     for counter in statistics.counters_of(statistics.QueuePairStatistics)
     # Messages are counted when they were posted, not when their queue pair was sampled.
     if counter.column and counter.slot and counter.name != "messages_posted"
 }
 _OF_PORTS = {
-    counter.column: slot(counter.slot)
+    counter.column: layout.slot(counter.slot)
     for counter in statistics.counters_of(statistics.PortStatistics)
     if counter.column and counter.slot
-} | {name: slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
+} | {name: layout.slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
 """By column of samples, the slot of its agent's counters that it is a part of."""
 
 Key = tuple[int, tuple[str, ...]]
@@ -179,7 +173,7 @@ class _Replay:
         self._agent_of_rank = {rank.number: rank.agent for rank in plan.ranks}
         self._agent_of_port = {port.number: port.agent for port in plan.ports}
         self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
-        self._counters = np.zeros((len(self._agents), TOTAL_SLOTS), np.int64)
+        self._counters = np.zeros((len(self._agents), layout.TOTAL_SLOTS), np.int64)
         self.events = [
             each
             for each in (
@@ -304,7 +298,7 @@ class _Replay:
         unknown = np.full(table.num_rows, UNKNOWN, np.int64)
         columns |= {name: unknown for name in names if name not in columns}
         posted = np.argsort(columns["posted_ns"], kind="stable")
-        started_slot = slot("flows_started")
+        started_slot = layout.slot("flows_started")
 
         def start(first: int, last: int) -> None:
             np.add.at(self._counters[:, started_slot], agents[posted[first:last]], 1)
@@ -317,7 +311,7 @@ class _Replay:
         ops = [CollectiveOp(name) for name in collectives.dictionary.to_pylist()]
         op_of = collectives.indices.to_numpy()
         fct_ns = columns["last_acked_ns"] - columns["posted_ns"]
-        done, delivered = slot("flows_completed"), slot("delivered_bytes")
+        done, delivered = layout.slot("flows_completed"), layout.slot("delivered_bytes")
 
         def end(first: int, last: int) -> None:
             part = slice(first, last)
@@ -327,8 +321,10 @@ class _Replay:
             np.add.at(counters[:, delivered], own, columns["bytes"][part])
             times = zip(own.tolist(), op_of[part], fct_ns[part].tolist(), strict=True)
             for agent, op, time_ns in times:
-                counters[agent, fct_slot(ops[op], fct_bucket(time_ns))] += 1
-                counters[agent, fct_sum_slot(ops[op])] += time_ns
+                counters[
+                    agent, layout.fct_slot(ops[op], layout.fct_bucket(time_ns))
+                ] += 1
+                counters[agent, layout.fct_sum_slot(ops[op])] += time_ns
             self._state.add_messages(
                 {name: values[part] for name, values in columns.items()}
             )

@@ -26,19 +26,9 @@ from chakram.observe.catalogue import (
     message_size,
 )
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
+from chakram.results import counters as layout
 from chakram.results import run_records
 from chakram.results.bandwidth import bus_factor
-from chakram.results.counters import (
-    COUNTERS,
-    DISTRIBUTIONS,
-    FCT_BUCKETS,
-    TOTAL_SLOTS,
-    distribution_slot,
-    fct_bucket,
-    fct_histograms,
-    slot,
-    sum_counters,
-)
 from chakram.switch.outcomes import DROP_REASONS
 
 if TYPE_CHECKING:
@@ -78,7 +68,7 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
         place,
         counter.factor,
     )
-    for place, counter in enumerate(COUNTERS)
+    for place, counter in enumerate(layout.COUNTERS)
     if counter.metric is not None
 )
 """Metric, its own labels, the slot it comes from, and the factor to its unit."""
@@ -177,12 +167,8 @@ class MetricsState:
                 found.setdefault(labels, []).append(time_ns)
         with self._lock:
             for labels, values in found.items():
-                mean_seconds = sum(values) / len(values) * 1e-9
-                self._set(
-                    "chakram_predicted_collective_duration_seconds",
-                    labels,
-                    mean_seconds,
-                )
+                name = "chakram_predicted_collective_duration_seconds"
+                self._set(name, labels, sum(values) / len(values) * 1e-9)
 
     def set_preflight(self, findings: Iterable[Finding]) -> None:
         """Note what the test of the fabric before the run has found."""
@@ -290,22 +276,19 @@ class MetricsState:
             for direction, end in (("up", link.a), ("down", link.b)):
                 port = counters.ports[str(end)]
                 for klass, sent in enumerate(port["sent_packets"]):
-                    if (
-                        sent
-                        or port["queue_bytes"][klass]
-                        or port["pfc_received"][klass]
-                    ):
+                    waiting, paused = (
+                        port["queue_bytes"][klass],
+                        port["pfc_received"][klass],
+                    )
+                    if sent or waiting or paused:
+                        place = (link.name, direction, str(klass))
+                        paused_s = port["paused_ns"][klass] * 1e-9
+                        marked = port["marked_packets"][klass]
                         values += [
-                            (name, (link.name, direction, str(klass)), number)
-                            for name, number in (
-                                ("queue_bytes", port["queue_bytes"][klass]),
-                                ("marked_packets_total", port["marked_packets"][klass]),
-                                ("pause_frames_total", port["pfc_received"][klass]),
-                                (
-                                    "paused_seconds_total",
-                                    port["paused_ns"][klass] * 1e-9,
-                                ),
-                            )
+                            ("queue_bytes", place, waiting),
+                            ("marked_packets_total", place, marked),
+                            ("pause_frames_total", place, paused),
+                            ("paused_seconds_total", place, paused_s),
                         ]
                 values += [
                     ("dropped_packets_total", (link.name, direction, text), dropped)
@@ -339,16 +322,17 @@ class MetricsState:
         Raises:
             ValueError: If there are not as many as there should be.
         """
-        if len(values) != TOTAL_SLOTS:
+        if len(values) != layout.TOTAL_SLOTS:
             raise ValueError(
-                f"{len(values)} counters of {agent} instead of {TOTAL_SLOTS}"
+                f"{len(values)} counters of {agent} instead of {layout.TOTAL_SLOTS}"
             )
         with self._lock:
             self._counters[agent] = values
             for name, own_labels, source, factor in _AGENT_COUNTERS:
                 self._set(name, (agent, *own_labels), values[source] * factor)
-            active = values[slot("flows_started")] - sum(
-                values[slot(name)] for name in ("flows_completed", "flows_failed")
+            active = values[layout.slot("flows_started")] - sum(
+                values[layout.slot(name)]
+                for name in ("flows_completed", "flows_failed")
             )
             self._set("chakram_flows_active", (agent,), max(0, active))
 
@@ -393,14 +377,14 @@ class MetricsState:
             }
             counters = list(self._counters.values())
             by_agent = dict(self._counters)
-        for name in DISTRIBUTIONS:
-            first = distribution_slot(name)
+        for name in layout.DISTRIBUTIONS:
+            first = layout.distribution_slot(name)
             for agent, counted in by_agent.items():
                 metric = f"chakram_{name}_seconds"
                 histograms.setdefault(metric, {})[self._full(metric, (agent,))] = (
                     HistogramValues(
-                        tuple(counted[first : first + FCT_BUCKETS]),
-                        counted[first + FCT_BUCKETS] * 1e-9,
+                        tuple(counted[first : first + layout.FCT_BUCKETS]),
+                        counted[first + layout.FCT_BUCKETS] * 1e-9,
                     )
                 )
         if counters:
@@ -409,7 +393,7 @@ class MetricsState:
                 self._full(name, (str(found.op),)): HistogramValues(
                     found.counts, found.sum_ns * 1e-9
                 )
-                for found in fct_histograms(sum_counters(counters))
+                for found in layout.fct_histograms(layout.sum_counters(counters))
             }
         return Snapshot(values, histograms)
 
@@ -485,8 +469,10 @@ class MetricsState:
 
     def _observe(self, name: str, labels: Labels, time_ns: int) -> None:
         _check_labels(name, labels)
-        counts = self._counts.setdefault(name, {}).setdefault(labels, [0] * FCT_BUCKETS)
-        counts[fct_bucket(time_ns)] += 1
+        counts = self._counts.setdefault(name, {}).setdefault(
+            labels, [0] * layout.FCT_BUCKETS
+        )
+        counts[layout.fct_bucket(time_ns)] += 1
         sums = self._sums.setdefault(name, {})
         sums[labels] = sums.get(labels, 0.0) + time_ns * 1e-9
 

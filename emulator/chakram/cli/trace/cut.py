@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,18 +105,7 @@ def _print_table(written: WrittenCut) -> None:
     table = Table(box=None)
     for name in names:
         table.add_column(name, justify="right")
-    rows = [
-        (
-            each.rank,
-            each.from_rank,
-            each.nodes_before,
-            each.nodes,
-            each.collectives,
-            each.messages,
-            each.joins,
-        )
-        for each in written.ranks
-    ]
+    rows = [astuple(each) for each in written.ranks]
     for row in rows[:_ROWS_SHOWN]:
         table.add_row(*map(str, row))
     if len(rows) > _ROWS_SHOWN:
