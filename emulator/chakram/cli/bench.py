@@ -153,8 +153,10 @@ def bench(
     average bus bandwidth is below 90 % of it.
     """
     import chakram
+    from chakram.cli.init import configs_folder
     from chakram.observe import nccl_output
     from chakram.observe.run_results import open_run
+    from chakram.results.bandwidth import bus_factor
 
     if test not in PROGRAMS:
         from chakram.settings.mistakes import suggest
@@ -176,7 +178,7 @@ def bench(
     step_bytes = bytes_of("-i", stepbytes)
     asked = list(sizes_of(least_bytes, most_bytes, step_bytes, stepfactor))
     least = _least_busbw()
-    path = experiment or _quickstart()
+    path = experiment or configs_folder() / "quickstart.yaml"
     said = overrides_of(overrides)
     base = _loaded(path, said, {})
     nranks = ngpus * nthreads if ngpus * nthreads > 1 else _ports(base, path)
@@ -235,10 +237,15 @@ def bench(
     if name := program.algorithm or algorithm:
         changes[f"collectives.{program.op}"] = name
     settings = _loaded(path, said, changes)
-    bench_test = _test(
-        test,
+    factor = 1.0
+    if test != "hypercube_perf":
+        factor = float(bus_factor(program.op, nranks=nranks))
+    bench_test = nccl_output.BenchTest(
+        name=test,
         nranks=nranks,
+        factor=factor,
         sizes=sizes,
+        devices=tuple((f"port{rank}", nccl_output.DEVICE) for rank in range(nranks)),
         datatype=datatype,
         redop=op if test in REDUCING else "none",
         root=root if test in ROOTED else None,
@@ -246,7 +253,7 @@ def bench(
         per_iteration=bool(per_iter_timing),
         timestamps=bool(timestamps),
         skip=min(per_iter_skip, iters - 1),
-        least=least,
+        least_busbw=least,
         config={
             "nthreads": nthreads,
             "ngpus": ngpus,
@@ -346,33 +353,6 @@ def bench(
         raise typer.Exit(GateFailed.exit_code)
 
 
-def _test(
-    name: str,
-    *,
-    nranks: int,
-    sizes: tuple[BenchSize, ...],
-    least: float | None,
-    **said: Any,
-) -> BenchTest:
-    from chakram.observe.nccl_output import DEVICE, BenchTest
-    from chakram.results.bandwidth import bus_factor
-
-    factor = (
-        1.0
-        if name == "hypercube_perf"
-        else float(bus_factor(PROGRAMS[name].op, nranks=nranks))
-    )
-    return BenchTest(
-        name=name,
-        nranks=nranks,
-        factor=factor,
-        sizes=sizes,
-        least_busbw=least,
-        devices=tuple((f"port{rank}", DEVICE) for rank in range(nranks)),
-        **said,
-    )
-
-
 def _least_busbw() -> float | None:
     text = os.environ.get("NCCL_TESTS_MIN_BW")
     if not text:
@@ -386,12 +366,6 @@ def _least_busbw() -> float | None:
             "NCCL_TESTS_MIN_BW", f"{text!r} is not a bandwidth in GB/s", "e.g. 11.5"
         )
     return value
-
-
-def _quickstart() -> Path:
-    from chakram.cli.init import configs_folder
-
-    return configs_folder() / "quickstart.yaml"
 
 
 def _loaded(

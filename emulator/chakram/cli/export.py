@@ -145,7 +145,7 @@ def _flow_times(results: RunResults) -> bytes:
 
 def _pauses(results: RunResults) -> bytes:
     """Write pfc.txt: when ports were paused and went on, from samples of links."""
-    from chakram.observe.queue_exports import pause_events
+    from chakram.observe.exports import pause_events
     from chakram.results.readers.ns3 import pauses_text
 
     return pauses_text(pause_events(results)).encode()
@@ -153,7 +153,7 @@ def _pauses(results: RunResults) -> bytes:
 
 def _queue_lengths(results: RunResults) -> bytes:
     """Write qlen.txt: the queues of switches at every sample of links."""
-    from chakram.observe.queue_exports import queue_lengths
+    from chakram.observe.exports import queue_lengths
     from chakram.results.readers.ns3 import queue_lengths_text
 
     return queue_lengths_text(queue_lengths(results)).encode()

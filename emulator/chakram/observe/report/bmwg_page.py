@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chakram.observe.exports import pause_events
 from chakram.observe.number_format import MISSING, percent_text
-from chakram.observe.queue_exports import pause_events
 from chakram.observe.report import run_page, run_rows
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.summary.kernels import KernelClass
 from chakram.chakra.summary.summary import (
@@ -17,7 +18,6 @@ from chakram.chakra.summary.summary import (
 from chakram.chakra.summary.traffic import PATH_MTU
 from chakram.collectives.groups import WORLD, ranks_text
 from chakram.observe.report.blocks import Facts, Table
-from chakram.observe.report.dimension_labels import dimension_words
 from chakram.observe.report.traffic_tables import group_names_text
 from chakram.units import about_size, format_time
 
@@ -42,6 +42,37 @@ _COLLECTIVES = {
     "reduce_scatter": "ReduceScatter",
 }
 """In the order and the words of the Chakra paper, table 5."""
+
+
+_TENSOR = "tensor parallelism: each rank has a part of every matrix of a layer"
+_CONTEXT = "context parallelism: each rank has a part of every sequence"
+_EXPERT = "expert parallelism: each rank has some of a layer's experts"
+_SHARDED = "sharded data parallelism: each rank stores a part of a copy of the model"
+_EXPERT_DATA = "ranks with copies of the same experts, which sum up their gradients"
+_DATA = "data parallelism: ranks with copies of the model, which sum up gradients"
+_PIPELINE = "pipeline parallelism: each rank has some layers, one stage after the other"
+
+_WORDS: Final[Mapping[str, str]] = {
+    "tensor": _TENSOR,
+    "tp": _TENSOR,
+    "context": _CONTEXT,
+    "cp": _CONTEXT,
+    "expert": _EXPERT,
+    "ep": _EXPERT,
+    "expert data": _EXPERT_DATA,
+    "expert dp": _EXPERT_DATA,
+    "edp": _EXPERT_DATA,
+    "sharded data": _SHARDED,
+    "fsdp": _SHARDED,
+    "data": _DATA,
+    "dp": _DATA,
+    "pipeline": _PIPELINE,
+    "pp": _PIPELINE,
+}
+"""By label, in lower case."""
+
+_LONGEST_FIRST: Final = sorted(_WORDS, key=len, reverse=True)
+_LABEL: Final = re.compile(rf"(?<![a-z])({'|'.join(_LONGEST_FIRST)})(?![a-z])")
 
 
 def trace_facts(
@@ -210,6 +241,23 @@ def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
             for group in groups
         ),
         note=words,
+    )
+
+
+def dimension_words(names: Iterable[str]) -> str:
+    """Return what the labels in some names mean; nothing where there are none.
+
+    Args:
+        names: Names of process groups, or what they are for: ``tp[0:8]``, ``expert``,
+            ``TENSOR_MODEL_PARALLEL_GROUP``.
+    """
+    found = {
+        label
+        for name in names
+        for label in _LABEL.findall(name.lower().replace("_", " "))
+    }
+    return "; ".join(
+        f"{label}: {words}" for label, words in _WORDS.items() if label in found
     )
 
 
