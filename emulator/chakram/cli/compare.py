@@ -165,8 +165,10 @@ def _document(found: Comparison) -> dict[str, Any]:
 
     first = found.first
     return {
-        "a": _side(found.a.name, found.a.kind, found.a.notes),
-        "b": _side(found.b.name, found.b.kind, found.b.notes),
+        **{
+            name: {"name": side.name, "kind": side.kind, "notes": list(side.notes)}
+            for name, side in (("a", found.a), ("b", found.b))
+        },
         "sentences": sentences(found),
         "differs": first is not None,
         "first": None if first is None else _row(first),
@@ -183,10 +185,6 @@ def _document(found: Comparison) -> dict[str, Any]:
         },
         "settings": {key: {"a": a, "b": b} for key, (a, b) in found.settings.items()},
     }
-
-
-def _side(name: str, kind: str, notes: Sequence[str]) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "notes": list(notes)}
 
 
 def _row(each: Difference) -> dict[str, Any]:

@@ -30,28 +30,43 @@ _Compress = Annotated[
 _MAX_RANKS = 1024
 
 
-@app.command("json")
-def to_json(
-    path: loading.TracePath,
-    out: _Folder,
-    compress: _Compress = None,
-    force: loading.Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write JSON as chakra_jsonizer does: for reading, and for tools."""
-    _convert(path, out, "json", compress, force=force, as_json=as_json)
+def _add_form(form: str, text: str) -> None:
+    """Add the verb that writes traces in a form."""
+
+    def convert(
+        path: loading.TracePath,
+        out: _Folder,
+        compress: _Compress = None,
+        force: loading.Force = False,
+        as_json: Json = False,
+    ) -> None:
+        from chakram.chakra.write.convert import TraceForm, convert_trace_set
+
+        with loading.reading_bar("converting") as on_rank:
+            converted = convert_trace_set(
+                path,
+                out,
+                form=TraceForm(form),
+                compress=compress,
+                force=force,
+                on_rank=on_rank,
+            )
+        if as_json:
+            written = [str(each) for each in converted.written]
+            document = {"lost": converted.lost, "notes": converted.notes}
+            print_json("trace-written", {"written": written, **document})
+            return
+        for line in converted.lost:
+            print(f"warning: {line}")
+        for line in converted.notes:
+            print(f"note: {line}")
+        print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
+
+    app.command(form, help=text)(convert)
 
 
-@app.command("et")
-def to_binary(
-    path: loading.TracePath,
-    out: _Folder,
-    compress: _Compress = None,
-    force: loading.Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write Chakra's binary form, from any form that is read."""
-    _convert(path, out, "et", compress, force=force, as_json=as_json)
+_add_form("json", "Write JSON as chakra_jsonizer does: for reading, and for tools.")
+_add_form("et", "Write Chakra's binary form, from any form that is read.")
 
 
 @app.command("p2p")
@@ -136,43 +151,6 @@ def to_collective(
     else:
         print(f"wrote {len(written)} files; in the system file of ASTRA-sim say")
         print(json.dumps(entry, indent=2))
-
-
-def _convert(
-    path: Path,
-    out: Path,
-    form: str,
-    compress: bool | None,
-    *,
-    force: bool,
-    as_json: bool,
-) -> None:
-    from chakram.chakra.write.convert import TraceForm, convert_trace_set
-
-    with loading.reading_bar("converting") as on_rank:
-        converted = convert_trace_set(
-            path,
-            out,
-            form=TraceForm(form),
-            compress=compress,
-            force=force,
-            on_rank=on_rank,
-        )
-    if as_json:
-        print_json(
-            "trace-written",
-            {
-                "written": [str(path) for path in converted.written],
-                "lost": converted.lost,
-                "notes": converted.notes,
-            },
-        )
-        return
-    for line in converted.lost:
-        print(f"warning: {line}")
-    for line in converted.notes:
-        print(f"note: {line}")
-    print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
 
 
 def _algorithms(pairs: Sequence[str]) -> Iterator[tuple[CollectiveOp, str]]:

@@ -304,11 +304,7 @@ def _size_ticker() -> AdaptiveTicker:
 def _text(value: float, unit: str) -> str:
     if unit == "bytes":
         return about_size(int(value))
-    if unit == "ns":
-        return format_time(value)
-    if unit == "bit/s":
-        return format_rate(value)
-    return f"{value:g}"
+    return {"ns": format_time, "bit/s": format_rate}.get(unit, "{:g}".format)(value)
 
 
 def _block(index: int, block: int, nranks: int) -> str:
