@@ -57,25 +57,20 @@ def sweep(
     """
     from chakram.config.suite import load_suite
     from chakram.controller.sweep import run_cells, shard
-    from chakram.observe.sweep_folder import (
-        cell_runs,
-        collect,
-        keep_outcome,
-        write_sweep,
-    )
+    from chakram.observe import sweep_folder
     from chakram.observe.sweep_tables import cell_results, rows, write_rows
 
     plan = load_suite(suite)
     folder = out or Path("sweeps") / plan.suite.name
-    runs = cell_runs(plan, folder)
+    runs = sweep_folder.cell_runs(plan, folder)
     chosen = runs if part is None else shard(runs, *_part(part))
     if listed:
         _list(chosen, as_json=as_json)
         return
     failed: list[tuple[CellRun, str]] = []
-    write_sweep(folder, plan, runs)
+    sweep_folder.write_sweep(folder, plan, runs)
     if not merge:
-        done, left = collect(chosen, [folder])
+        done, left = sweep_folder.collect(chosen, [folder])
         if done and left and not as_json:
             typer.echo(f"{len(done)} of {len(chosen)} are there already", err=True)
         count = [len(done)]
@@ -97,7 +92,7 @@ def sweep(
                 typer.echo(text, err=True)
 
         run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell, note=note)
-    outcomes, missing = collect(runs, [*(merge or ()), folder])
+    outcomes, missing = sweep_folder.collect(runs, [*(merge or ()), folder])
     if merge and missing:
         names = ", ".join(
             f"{each.name} repetition {each.repetition}" for each in missing[:3]
@@ -122,7 +117,7 @@ def sweep(
         paths = write_rows(folder, rows(plan.cells, outcomes)) if outcomes else []
         # What was merged is a sweep like any other, e.g. for `chakram report`.
         for run in runs if merge else ():
-            keep_outcome(folder, run, outcomes[run.number, run.repetition])
+            sweep_folder.keep_outcome(folder, run, outcomes[run.number, run.repetition])
         if as_json:
             _document(plan.suite.name, folder, results, paths, missing, failed)
         else:
@@ -171,12 +166,7 @@ def _print(
     results: Sequence[CellResult], keys: Sequence[str], *, width: int | None
 ) -> None:
     from chakram.config.suite import text
-    from chakram.observe.number_format import (
-        MISSING,
-        errors_text,
-        percent_text,
-        time_text,
-    )
+    from chakram.observe import number_format
     from chakram.observe.text_table import Column
 
     if not results:
@@ -204,14 +194,16 @@ def _print(
                 *([each.cell.case] if has_cases else []),
                 *(text(each.cell.values[key]) for key in keys),
                 str(each.repetitions),
-                time_text(times.mean_ns if times else None),
-                time_text(times.error_ns if times else None),
-                MISSING if each.bus_bw is None else f"{each.bus_bw:.4f}",
+                number_format.time_text(times.mean_ns if times else None),
+                number_format.time_text(times.error_ns if times else None),
+                number_format.MISSING if each.bus_bw is None else f"{each.bus_bw:.4f}",
                 _change(each),
-                "" if difference is None else errors_text(difference.errors),
-                percent_text(each.retransmitted_share),
-                percent_text(each.marked_share),
-                percent_text(each.generator_bound_share),
+                ""
+                if difference is None
+                else number_format.errors_text(difference.errors),
+                number_format.percent_text(each.retransmitted_share),
+                number_format.percent_text(each.marked_share),
+                number_format.percent_text(each.generator_bound_share),
             ]
         )
     print_columns(columns, cells, width=width)

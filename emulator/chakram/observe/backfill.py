@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -174,15 +174,8 @@ class _Replay:
         self._agent_of_port = {port.number: port.agent for port in plan.ports}
         self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
         self._counters = np.zeros((len(self._agents), layout.TOTAL_SLOTS), np.int64)
-        self.events = [
-            each
-            for each in (
-                *self._records(),
-                *self._messages(),
-                *self._samples(),
-            )
-            if len(each.times_ns)
-        ]
+        events = chain(self._records(), self._messages(), self._samples())
+        self.events = [each for each in events if len(each.times_ns)]
         self._done = [0] * len(self.events)
         self.start_ns = min(rank.start_ns for rank in ranks)
         self.end_ns = max(int(each.times_ns[-1]) for each in self.events)
@@ -348,12 +341,8 @@ class _Replay:
                 columns["rank"] = self._numbers_of_ranks(table, "rank")
                 agents = self._of_ranks(table, "rank")
             else:
-                agents = np.array(
-                    [
-                        self._agents[self._agent_of_port[port]]
-                        for port in columns["port"].tolist()
-                    ]
-                )
+                places = map(self._agent_of_port.get, columns["port"].tolist())
+                agents = np.array([self._agents[str(agent)] for agent in places])
             yield self._sampled(name, fields, columns, agents, keys, slots)
 
     def _sampled(

@@ -66,7 +66,9 @@ def check_run(results: RunResults) -> list[Finding]:
     A run that still goes, or was killed, is held to what it has written.
     """
     manifest = results.manifest
-    found = [Finding(MANIFEST, text) for text in _missing(results)]
+    found = [
+        Finding(MANIFEST, f"names {name}, which is gone") for name in results.missing()
+    ]
     found += _digests(results.path, manifest.digests)
     tables: dict[str, pa.Table] = {}
     for name in SCHEMAS:
@@ -95,11 +97,6 @@ def check_run(results: RunResults) -> list[Finding]:
         found.append(Finding("links.parquet", text))
     found += _references(tables, is_complete=manifest.status == COMPLETE)
     return found + _plan(results, tables)
-
-
-def _missing(results: RunResults) -> Iterator[str]:
-    for name in results.missing():
-        yield f"names {name}, which is gone"
 
 
 def _digests(folder: Path, digests: Any) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,27 +107,21 @@ class ReportRow:
         )
 
 
+_KIND = attrgetter("op", "algorithm", "nranks", "size_bytes", "trace_size_bytes")
+"""What collectives of a job have in common that share a row."""
+
+
 def report_rows(data: RunData) -> tuple[ReportRow, ...]:
     """Return the rows of a run's summary that move data."""
     records: dict[tuple[object, ...], list[CollectiveRecord]] = {}
     for record in data.collectives:
         if record.measured and record.complete:
-            one = record.identity
-            kind = one.key.job, one.op, one.algorithm, one.nranks, one.size_bytes
-            records.setdefault((*kind, one.trace_size_bytes), []).append(record)
+            kind = record.identity.key.job, *_KIND(record.identity)
+            records.setdefault(kind, []).append(record)
     return tuple(
         ReportRow(
             row=row,
-            records=tuple(
-                records[
-                    row.job,
-                    row.op,
-                    row.algorithm,
-                    row.nranks,
-                    row.size_bytes,
-                    row.trace_size_bytes,
-                ]
-            ),
+            records=tuple(records[row.job, *_KIND(row)]),
             line_rate_bps=data.line_rate(row.job),
             dilation=data.dilation,
         )
