@@ -10,13 +10,11 @@ from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.observe.report.trace_tables import (
     dimension_words,
-    groups_table,
-    trace_facts,
-)
-from chakram.observe.report.traffic_tables import (
     group_names_text,
+    groups_table,
     pairs_table,
     sizes_table,
+    trace_facts,
 )
 from tests.made_graphs import Row, collective, job, receive, send
 

@@ -12,7 +12,6 @@ from rich.text import Text
 from chakram.cli.consoles import Console
 from chakram.cli.trace.loading import warning_lines
 from chakram.observe.report import trace_tables
-from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def print_summary(
     for table in (
         trace_tables.operations_table(summary.per_rank),
         trace_tables.communication_table(summary, bytes_per_element=bytes_per_element),
-        sizes_table(summary),
+        trace_tables.sizes_table(summary),
         trace_tables.groups_table(traces, summary),
         trace_tables.distributions_table(summary),
     ):
@@ -54,7 +53,7 @@ def print_summary(
             console.print(heat_map(rows, width=console.width))
         else:
             print(f"a matrix of over {HEAT_MAP_RANKS} ranks is drawn by --html")
-        pairs = pairs_table(summary, _PAIRS_SHOWN)
+        pairs = trace_tables.pairs_table(summary, _PAIRS_SHOWN)
         if pairs.rows:
             console.print(_table(pairs), highlight=False)
     if traffic.unplaced:

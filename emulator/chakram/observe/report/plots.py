@@ -10,17 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bokeh.models import (
-    AdaptiveTicker,
-    BasicTicker,
-    ColorBar,
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    HoverTool,
-    LinearColorMapper,
-    LogTicker,
-    NumeralTickFormatter,
-)
+from bokeh import models
 from bokeh.palettes import Category10, Viridis256
 from bokeh.plotting import figure
 
@@ -65,7 +55,7 @@ def new_figure(*, tools: str = _TOOLS, **look: Any) -> figure:
 
 def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") -> None:
     """Show *tips* where the pointer is on what was drawn."""
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips))
+    plot.add_tools(models.HoverTool(renderers=[drawn], tooltips=tips))
 
 
 def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
@@ -92,7 +82,7 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
             for src, dst in cells
         ],
     }
-    colours = LinearColorMapper(
+    colours = models.LinearColorMapper(
         palette=tuple(reversed(Viridis256)),
         low=0,
         high=max(cells.values(), default=1),
@@ -111,10 +101,10 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
     )
     plot.grid.visible = False
     for axis in (plot.xaxis, plot.yaxis):
-        axis.ticker = BasicTicker(
+        axis.ticker = models.BasicTicker(
             desired_num_ticks=8, min_interval=1, num_minor_ticks=0
         )
-        axis.formatter = NumeralTickFormatter(format="0")
+        axis.formatter = models.NumeralTickFormatter(format="0")
     plot.rect(
         x="dst",
         y="src",
@@ -124,12 +114,12 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
         fill_color={"field": "value", "transform": colours},
         line_color=None,
     )
-    plot.add_tools(HoverTool(tooltips=[("ranks", "@names"), ("bytes", "@text")]))
+    plot.add_tools(models.HoverTool(tooltips=[("ranks", "@names"), ("bytes", "@text")]))
     plot.add_layout(
-        ColorBar(
+        models.ColorBar(
             color_mapper=colours,
             ticker=_size_ticker(),
-            formatter=CustomJSTickFormatter(code=TICKS["bytes"]),
+            formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
             width=12,
         ),
         "right",
@@ -221,7 +211,7 @@ def cdf(
             "part": parts,
             "text": [_text(value, unit) for value in values],
         }
-        source = ColumnDataSource(columns)
+        source = models.ColumnDataSource(columns)
         colour = Category10[10][number % 10]
         plot.step(
             x="x",
@@ -286,14 +276,14 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
 def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
     """Write the numbers of an axis in their unit."""
     if unit in TICKS:
-        axes.formatter = CustomJSTickFormatter(code=TICKS[unit])
+        axes.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
     if unit == "bytes":
-        axes.ticker = LogTicker(base=2, mantissas=[1]) if log else _size_ticker()
+        axes.ticker = models.LogTicker(base=2, mantissas=[1]) if log else _size_ticker()
 
 
-def _size_ticker() -> AdaptiveTicker:
+def _size_ticker() -> models.AdaptiveTicker:
     """Return what puts ticks at 256 MiB and 512 MiB, not at 238.4 and 476.8."""
-    return AdaptiveTicker(
+    return models.AdaptiveTicker(
         base=1024,
         mantissas=[2**power for power in range(10)],
         desired_num_ticks=6,

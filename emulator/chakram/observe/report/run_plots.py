@@ -10,19 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from bokeh.models import (
-    BasicTickFormatter,
-    BoxAnnotation,
-    ColorBar,
-    ColumnDataSource,
-    FactorRange,
-    FixedTicker,
-    Label,
-    LinearColorMapper,
-    Range1d,
-    Segment,
-    Span,
-)
+from bokeh import models
 from bokeh.palettes import Category10, Viridis256
 
 from chakram.observe.report.plots import TICKS, hover, new_figure, set_ticks
@@ -76,7 +64,7 @@ def curves(
     steps: bool = False,
     levels: Mapping[str, float] | None = None,
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    x_range: Range1d | None = None,
+    x_range: models.Range1d | None = None,
     width: int = HALF,
     height: int = 340,
 ) -> figure:
@@ -116,24 +104,24 @@ def curves(
         **({} if x_range is None else {"x_range": x_range}),
     )
     if not y_log:
-        plot.y_range = Range1d(0, top * (1.12 + 0.06 * len(bands)))
+        plot.y_range = models.Range1d(0, top * (1.12 + 0.06 * len(bands)))
     set_ticks(plot.xaxis, x, log=x_log)
     if x == "bytes":
         sizes = sorted(
             {max(1, int(size)) for line in lines.values() for size in line.x}
         )
-        plot.xaxis.ticker = FixedTicker(ticks=_apart(sizes))
+        plot.xaxis.ticker = models.FixedTicker(ticks=_apart(sizes))
     set_ticks(plot.yaxis, y, log=y_log)
     if y_log:
-        plot.yaxis.ticker = FixedTicker(ticks=_one_two_five(top))
+        plot.yaxis.ticker = models.FixedTicker(ticks=_one_two_five(top))
         if y not in TICKS:
-            plot.yaxis.formatter = BasicTickFormatter()
+            plot.yaxis.formatter = models.BasicTickFormatter()
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):
         # Above the highest, side by side: curves come close to them from below.
         plot.add_layout(
-            Span(
+            models.Span(
                 location=at,
                 dimension="width",
                 line_dash=("dashed", "dotted")[number % 2],
@@ -141,7 +129,7 @@ def curves(
             )
         )
         plot.add_layout(
-            Label(
+            models.Label(
                 x=8 + 160 * number,
                 x_units="screen",
                 y=max(levels.values()),
@@ -193,8 +181,8 @@ def _curve(
         data["text"] = curve.text
     if curve.low is not None and curve.high is not None:
         data |= {"low": curve.low, "high": curve.high}
-        bars = Segment(x0="x", x1="x", y0="low", y1="high", line_color=colour)
-    source = ColumnDataSource(data)
+        bars = models.Segment(x0="x", x1="x", y0="low", y1="high", line_color=colour)
+    source = models.ColumnDataSource(data)
     if "low" in data:
         plot.add_glyph(source, bars)
     look = {"color": colour, "legend_label": line, "source": source}
@@ -225,7 +213,9 @@ def _bands(
 def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -> None:
     """Shade stretches of time over the whole height of a figure."""
     for start, end in stretches:
-        box = BoxAnnotation(left=start, right=end, fill_color=colour, fill_alpha=0.15)
+        box = models.BoxAnnotation(
+            left=start, right=end, fill_color=colour, fill_alpha=0.15
+        )
         box.line_color = None
         plot.add_layout(box)
 
@@ -241,7 +231,7 @@ def heat_map(
     y_end: float | None = None,
     legend: str,
     high: float,
-    x_range: Range1d | None = None,
+    x_range: models.Range1d | None = None,
     height: int = 260,
 ) -> figure:
     """Return shares over time as colours; what is 0 stays white.
@@ -269,12 +259,12 @@ def heat_map(
         tools=TOOLS,
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
-        x_range=x_range or Range1d(0, end_ns),
-        y_range=Range1d(top, -0.5) if y_names else Range1d(0, top),
+        x_range=x_range or models.Range1d(0, end_ns),
+        y_range=models.Range1d(top, -0.5) if y_names else models.Range1d(0, top),
     )
     plot.grid.visible = False
     set_ticks(plot.xaxis, "ns")
-    colours = LinearColorMapper(
+    colours = models.LinearColorMapper(
         palette=tuple(reversed(Viridis256)), low=0.5, high=high, low_color="white"
     )
     drawn = plot.image(
@@ -292,7 +282,9 @@ def heat_map(
             row: y_names[row] for row in range(0, rows, every)
         }
     hover(plot, drawn, [(legend, "@image %")])
-    plot.add_layout(ColorBar(color_mapper=colours, width=12, title=legend), "right")
+    plot.add_layout(
+        models.ColorBar(color_mapper=colours, width=12, title=legend), "right"
+    )
     return plot
 
 
@@ -303,7 +295,7 @@ def spans(
     name: str,
     title: str,
     y_label: str,
-    x_range: Range1d,
+    x_range: models.Range1d,
     path: Sequence[tuple[str, float, float, str]] = (),
 ) -> figure:
     """Return bars of time in rows, each kind in its own lane of the row.
@@ -319,7 +311,7 @@ def spans(
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
         x_range=x_range,
-        y_range=FactorRange(*reversed(rows)),
+        y_range=models.FactorRange(*reversed(rows)),
     )
     set_ticks(plot.xaxis, "ns")
     plot.ygrid.visible = False
@@ -396,8 +388,8 @@ def parts(
         width=WHOLE if len(names) > 16 else HALF,
         height=340,
         tools=TOOLS,
-        x_range=FactorRange(*names),
-        y_range=Range1d(0, 100),
+        x_range=models.FactorRange(*names),
+        y_range=models.Range1d(0, 100),
         x_axis_label=x_label,
         y_axis_label="part of the iteration (%)",
     )

@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bokeh.models import (
-    ColorBar,
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    FactorRange,
-    LinearColorMapper,
-    Range1d,
-    Span,
-)
+from bokeh import models
 from bokeh.palettes import RdYlBu11, Viridis256
 
 from chakram.observe.report.plots import TICKS, hover, new_figure
@@ -83,7 +75,7 @@ def grid(
         palette = tuple(RdYlBu11)
         reach = max(high - middle, middle - low, 0.01)
         low, high = middle - reach, middle + reach
-    colours = LinearColorMapper(palette=palette, low=low, high=high or 1)
+    colours = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
     longest = max(map(len, columns), default=0)
     plot = new_figure(
         name=name,
@@ -93,8 +85,8 @@ def grid(
         + 34 * len(rows)
         + (5 * longest if longest > _SHORTEST_LABELS else 0),
         tools="save",
-        x_range=FactorRange(*columns),
-        y_range=FactorRange(*reversed(rows)),
+        x_range=models.FactorRange(*columns),
+        y_range=models.FactorRange(*reversed(rows)),
         x_axis_label=x_label,
         y_axis_label=y_label,
     )
@@ -112,7 +104,7 @@ def grid(
             for each in cells.values()
         ],
     }
-    source = ColumnDataSource(found)
+    source = models.ColumnDataSource(found)
     drawn = plot.rect(
         x="x",
         y="y",
@@ -134,9 +126,9 @@ def grid(
             source=source,
         )
     hover(plot, drawn)
-    bar = ColorBar(color_mapper=colours, width=12)
+    bar = models.ColorBar(color_mapper=colours, width=12)
     if unit in TICKS:
-        bar.formatter = CustomJSTickFormatter(code=TICKS[unit])
+        bar.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
     else:
         bar.title = unit
     plot.add_layout(bar, "right")
@@ -159,10 +151,10 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
         width=WHOLE,
         height=120 + 22 * len(found),
         tools=TOOLS,
-        y_range=FactorRange(*reversed(names)),
+        y_range=models.FactorRange(*reversed(names)),
         x_axis_label="change of the iteration from its baseline (%)",
     )
-    plot.add_layout(Span(location=0, dimension="height", line_color="#555"))
+    plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
     plot.ygrid.visible = False
     for what, own, colour in (
         ("significant", [each for each in found if each.significant], COLOURS[0]),
@@ -177,7 +169,7 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
             "high": [each.high for each in own],
             "tip": [each.tip for each in own],
         }
-        source = ColumnDataSource(columns)
+        source = models.ColumnDataSource(columns)
         plot.segment(
             x0="low", x1="high", y0="y", y1="y", color=colour, source=source,
             line_width=2,
@@ -213,11 +205,11 @@ def spread_plot(
         width=WHOLE,
         height=110 + 20 * len(names),
         tools=TOOLS,
-        y_range=FactorRange(*reversed(names)),
-        x_range=Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
+        y_range=models.FactorRange(*reversed(names)),
+        x_range=models.Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
         x_axis_label="repetition from the mean of its cell (%)",
     )
-    plot.add_layout(Span(location=0, dimension="height", line_color="#555"))
+    plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
     drawn = plot.scatter(
         x="percent",
         y="y",

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bokeh.models import (
-    ColorBar,
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    LinearColorMapper,
-    Range1d,
-)
+from bokeh import models
 from bokeh.palettes import Viridis256
 
 from chakram.fabric.drawing import Drawing, laid_out
@@ -72,13 +66,13 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         width=WHOLE,
         height=120 + 110 * ntiers,
         tools=TOOLS,
-        x_range=Range1d(-0.02, 1.02),
-        y_range=Range1d(-0.5, ntiers - 0.5),
+        x_range=models.Range1d(-0.02, 1.02),
+        y_range=models.Range1d(-0.5, ntiers - 0.5),
     )
     plot.axis.visible = False
     plot.grid.visible = False
     highest = max((line.bytes / line.links for line in lines.values()), default=0)
-    colours = LinearColorMapper(
+    colours = models.LinearColorMapper(
         palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
     )
     rates = dict.fromkeys(line.rate_bps for line in lines.values())
@@ -120,7 +114,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
         "offset": [-16 if tier else 16 for _, tier in places.values()],
     }
-    nodes = ColumnDataSource(columns)
+    nodes = models.ColumnDataSource(columns)
     boxes = plot.scatter(
         x="x",
         y="y",
@@ -145,9 +139,9 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     )
     if highest:
         plot.add_layout(
-            ColorBar(
+            models.ColorBar(
                 color_mapper=colours,
-                formatter=CustomJSTickFormatter(code=TICKS["bytes"]),
+                formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
                 width=12,
             ),
             "right",

@@ -8,7 +8,6 @@ from chakram.chakra.read.options import merge_warnings
 from chakram.observe.report import plots, trace_tables
 from chakram.observe.report.page import Parts, Plot, Section, render_page, section
 from chakram.observe.report.trace_document import trace_document
-from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def trace_page(
         bytes_per_element: What one unit of a stored size is worth; None: a byte.
     """
     unit = bytes_per_element
-    sizes = sizes_table(summary).cut(_ROWS_SHOWN)
+    sizes = trace_tables.sizes_table(summary).cut(_ROWS_SHOWN)
     sections = [
         Section(
             title="Trace set",
@@ -125,7 +124,7 @@ def _matrix(summary: TraceSummary) -> Parts:
             f"to {about_size(messages.p50)}, the largest "
             f"{about_size(messages.largest)}.",
         )
-    yield pairs_table(summary, _PAIRS_SHOWN)
+    yield trace_tables.pairs_table(summary, _PAIRS_SHOWN)
 
 
 @section("Times and dependencies")
