@@ -100,16 +100,12 @@ def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
         if len(times):
             values, shares = cdf_points(times)
             # A distribution begins at 0, also where it has one value.
-            lines[f"{prefix}{op}"] = Curve(
-                x=[values[0], *values],
-                y=[0.0, *(100 * shares)],
-                text=[
-                    f"{format_time(value)}: {100 * share:.4g} % of {len(times)}"
-                    for value, share in zip(
-                        [values[0], *values], [0.0, *shares], strict=True
-                    )
-                ],
-            )
+            xs, ys = [values[0], *values], [0.0, *(100 * shares)]
+            text = [
+                f"{format_time(x)}: {y:.4g} % of {len(times)}"
+                for x, y in zip(xs, ys, strict=True)
+            ]
+            lines[f"{prefix}{op}"] = Curve(x=xs, y=ys, text=text)
     return lines
 
 

@@ -417,15 +417,9 @@ def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
             f"rank {own['rank']}, {groups[own['group']]} #{own['k']}: {took}, "
             f"{about_size(own['sent_bytes'])} sent"
         )
-        bars.append(
-            _Bar(
-                (str(jobs[own["job"]]), own["rank"]),
-                float(own["start_ns"]),
-                float(own["end_ns"]),
-                str(ops[own["collective"]]),
-                text,
-            )
-        )
+        place, kind = (str(jobs[own["job"]]), own["rank"]), str(ops[own["collective"]])
+        times_ns = float(own["start_ns"]), float(own["end_ns"])
+        bars.append(_Bar(place, *times_ns, kind, text))
     return bars
 
 
