@@ -32,14 +32,7 @@ from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
 from chakram.observe.why import why_of
 from chakram.results import counters as layout
-from chakram.results import statistics
-from chakram.results.records import (
-    FLOW_FIELDS,
-    PORT_FIELDS,
-    QUEUE_PAIR_FIELDS,
-    UNKNOWN,
-    RecordRows,
-)
+from chakram.results import records, statistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,13 +185,10 @@ class _Replay:
         state.set_epoch(self.epoch_ns * 1e-9)
         state.set_start_time((self.epoch_ns + self.start_ns) * 1e-9)
         state.set_state("running")
+        planned = {job: each.get("iterations") for job, each in jobs.items()}
         state.set_jobs(
             {job: each["ranks"] for job, each in jobs.items()},
-            {
-                job: each["iterations"]
-                for job, each in jobs.items()
-                if each.get("iterations") is not None
-            },
+            {job: count for job, count in planned.items() if count is not None},
         )
         for agent in self._agents:
             state.set_agent_up(agent, True)
@@ -281,14 +271,14 @@ class _Replay:
         )
 
     def _messages(self) -> Iterator[_Events]:
-        names = [name for name in FLOW_FIELDS if name.endswith("_ns")]
+        names = [name for name in records.FLOW_FIELDS if name.endswith("_ns")]
         known = [name for name in names if name in self._results.columns("flows")]
         table = self._results.table(
             "flows", "job", "src", "bytes", "collective", *known
         )
         agents = self._of_ranks(table, "src")
         columns = {name: _numbers(table, name) for name in ("bytes", *known)}
-        unknown = np.full(table.num_rows, UNKNOWN, np.int64)
+        unknown = np.full(table.num_rows, records.UNKNOWN, np.int64)
         columns |= {name: unknown for name in names if name not in columns}
         posted = np.argsort(columns["posted_ns"], kind="stable")
         started_slot = layout.slot("flows_started")
@@ -326,8 +316,13 @@ class _Replay:
 
     def _samples(self) -> Iterator[_Events]:
         for name, fields, keys, slots in (
-            ("queue_pairs", QUEUE_PAIR_FIELDS, ("rank", "qpn"), _OF_QUEUE_PAIRS),
-            ("ports", PORT_FIELDS, ("port", "shard"), _OF_PORTS),
+            (
+                "queue_pairs",
+                records.QUEUE_PAIR_FIELDS,
+                ("rank", "qpn"),
+                _OF_QUEUE_PAIRS,
+            ),
+            ("ports", records.PORT_FIELDS, ("port", "shard"), _OF_PORTS),
         ):
             table = self._results.table(name)
             if not table.num_rows:
@@ -367,14 +362,11 @@ class _Replay:
         by_time = np.argsort(columns["time_ns"][order], kind="stable")
         order, added = order[by_time], added[by_time]
         agents = agents[order]
-        unknown = np.full(len(order), UNKNOWN, np.int64)
-        rows = np.stack(
-            [
-                columns[field][order] if field in columns else unknown
-                for field in fields
-            ],
-            axis=1,
+        unknown = np.full(len(order), records.UNKNOWN, np.int64)
+        known = (
+            columns[field][order] if field in columns else unknown for field in fields
         )
+        rows = np.stack(list(known), axis=1)
         places = list(counted.values())
 
         def take(first: int, last: int) -> None:
@@ -382,7 +374,7 @@ class _Replay:
                 own = agents[first:last] == agent
                 self._counters[agent, places] += added[first:last][own].sum(axis=0)
             flat = array("q", np.ascontiguousarray(rows[first:last]).tobytes())
-            self._live.take(RecordRows(**{name: flat}))
+            self._live.take(records.RecordRows(**{name: flat}))
 
         return _Events(columns["time_ns"][order], take)
 
@@ -486,5 +478,5 @@ def _escaped(text: str) -> str:
 
 
 def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
-    filled = pc.fill_null(table[name], UNKNOWN)
+    filled = pc.fill_null(table[name], records.UNKNOWN)
     return np.asarray(filled.to_numpy(), np.int64)

@@ -14,17 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.catalogue import (
-    ACTIVITIES,
-    BY_NAME,
-    HOST_COUNTERS,
-    MESSAGE_PARTS,
-    MOST_CAUSES,
-    QUEUE_PAIR_STATES,
-    RATE_SHARES,
-    RUN_STATES,
-    message_size,
-)
+from chakram.observe import catalogue
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
 from chakram.results import counters as layout
 from chakram.results import run_records
@@ -108,16 +98,18 @@ class MetricsState:
         if build is not None:
             self._set_info("chakram_build_info", build)
         self._set("chakram_generator_bound", (), 0)
-        self.set_state(RUN_STATES[0])
+        self.set_state(catalogue.RUN_STATES[0])
 
     # ---- the run -------------------------------------------------------------------
 
     def set_state(self, state: str) -> None:
         """Note the state of the run, one of ``RUN_STATES``."""
-        if state not in RUN_STATES:
-            raise ValueError(f"state {state!r} is none of {', '.join(RUN_STATES)}")
+        if state not in catalogue.RUN_STATES:
+            raise ValueError(
+                f"state {state!r} is none of {', '.join(catalogue.RUN_STATES)}"
+            )
         with self._lock:
-            for name in RUN_STATES:
+            for name in catalogue.RUN_STATES:
                 self._set("chakram_run_state", (name,), int(name == state))
 
     def set_start_time(self, unix_seconds: float) -> None:
@@ -163,7 +155,11 @@ class MetricsState:
         for identity in identities:
             time_ns = times_ns.get(identity.key)
             if time_ns is not None:
-                labels = (str(identity.op), message_size(identity.size_bytes), source)
+                labels = (
+                    str(identity.op),
+                    catalogue.message_size(identity.size_bytes),
+                    source,
+                )
                 found.setdefault(labels, []).append(time_ns)
         with self._lock:
             for labels, values in found.items():
@@ -193,7 +189,7 @@ class MetricsState:
         """Count what ranks did, and iterations that all ranks of a job have done."""
         with self._lock:
             for record in records:
-                for activity in ACTIVITIES:
+                for activity in catalogue.ACTIVITIES:
                     seconds = getattr(record, f"{activity}_ns") * 1e-9
                     labels = (record.job, activity)
                     self._add("chakram_rank_seconds_total", labels, seconds)
@@ -221,11 +217,11 @@ class MetricsState:
         seconds = {
             "generator": int(posting_ns.sum()) + lost_ns,
             "own port": total("own_port_ns") - lost_ns,
-            **{name: total(f"{name}_ns") for name in MESSAGE_PARTS[2:-1]},
+            **{name: total(f"{name}_ns") for name in catalogue.MESSAGE_PARTS[2:-1]},
             "network": int(flight_ns.sum()),
         }
         with self._lock:
-            for part in MESSAGE_PARTS:
+            for part in catalogue.MESSAGE_PARTS:
                 name = "chakram_message_seconds_total"
                 self._add(name, (part,), seconds[part] * 1e-9)
 
@@ -235,7 +231,7 @@ class MetricsState:
             for part, time_ns in why.parts_ns.items():
                 name = "chakram_critical_path_seconds"
                 self._set(name, (str(part),), time_ns * 1e-9)
-            for each in why.causes[:MOST_CAUSES]:
+            for each in why.causes[: catalogue.MOST_CAUSES]:
                 labels = (each.cause, each.place)
                 self._set("chakram_lost_seconds", labels, each.lost_ns * 1e-9)
 
@@ -244,7 +240,7 @@ class MetricsState:
         with self._lock:
             for host, counted in hosts.items():
                 for column, value in counted.items():
-                    name = f"chakram_host_{HOST_COUNTERS[column][0]}"
+                    name = f"chakram_host_{catalogue.HOST_COUNTERS[column][0]}"
                     factor = 1e-9 if column.endswith("_ns") else 1
                     self._set(name, (host,), value * factor)
 
@@ -254,7 +250,7 @@ class MetricsState:
             return
         ordered = sorted(bytes_per_second)
         with self._lock:
-            for text in RATE_SHARES:
+            for text in catalogue.RATE_SHARES:
                 place = round(float(text) * (len(ordered) - 1))
                 name = "chakram_queue_pair_sent_bytes_per_second"
                 self._set(name, (text,), ordered[place])
@@ -354,7 +350,7 @@ class MetricsState:
             ):
                 self._set(f"chakram_generator_{name}", (agent,), value)
             counts = (at_line, limited, failed)
-            for state, count in zip(QUEUE_PAIR_STATES, counts, strict=True):
+            for state, count in zip(catalogue.QUEUE_PAIR_STATES, counts, strict=True):
                 self._set("chakram_queue_pairs", (agent, state), count)
 
     # ---- reading -------------------------------------------------------------------
@@ -401,7 +397,7 @@ class MetricsState:
 
     def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
-        labels = (str(identity.op), message_size(identity.size_bytes))
+        labels = (str(identity.op), catalogue.message_size(identity.size_bytes))
         seconds = record.duration_ns * 1e-9
         self._add("chakram_collectives_total", labels, 1)
         self._add("chakram_collective_busy_seconds_total", labels, seconds)
@@ -485,7 +481,7 @@ class MetricsState:
         self._set(name, tuple(labels[label] for label in names), 1)
 
     def _full(self, name: str, labels: Labels) -> Labels:
-        if BY_NAME[name].label_names[:1] == ("run_id",):
+        if catalogue.BY_NAME[name].label_names[:1] == ("run_id",):
             return (self._run_id, *labels)
         return labels
 
@@ -516,7 +512,9 @@ def metrics_of(manifest: RunManifest) -> MetricsState:
 
 def _labels_given(name: str) -> tuple[str, ...]:
     """Return the labels of a metric whose values its caller gives: not the run's."""
-    return tuple(each for each in BY_NAME[name].label_names if each != "run_id")
+    return tuple(
+        each for each in catalogue.BY_NAME[name].label_names if each != "run_id"
+    )
 
 
 def _check_labels(name: str, labels: Labels) -> None:
@@ -528,4 +526,4 @@ def _check_labels(name: str, labels: Labels) -> None:
         )
 
 
-_LABELS_GIVEN = {name: len(_labels_given(name)) for name in BY_NAME}
+_LABELS_GIVEN = {name: len(_labels_given(name)) for name in catalogue.BY_NAME}

@@ -49,11 +49,9 @@ class OperationTables:
         self._jobs = tables.names_of([job for job, _ in operations.ranks])
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
         self._first = tables.int64(operations.first)
-        self._identity_of = pc.if_else(
-            pc.greater_equal(tables.int64(operations.identity_of), 0),
-            tables.int64(operations.identity_of),
-            None,
-        )
+        identity_of = tables.int64(operations.identity_of)
+        known = pc.greater_equal(identity_of, 0)
+        self._identity_of = pc.if_else(known, identity_of, None)
         found = operations.identities
         self._groups = tables.names_of([identity.key.group for identity in found])
         self._ks = pa.array([identity.key.k for identity in found], pa.int32())
@@ -83,12 +81,8 @@ class OperationTables:
             ],
             pa.int64(),
         )
-        self._nominal = pa.array(
-            nominal_times(
-                [(key[0], each, weights[key]) for key, each in distinct.items()]
-            ),
-            pa.int64(),
-        )
+        weighted = [(key[0], each, weights[key]) for key, each in distinct.items()]
+        self._nominal = pa.array(nominal_times(weighted), pa.int64())
 
     def table(self, rows: RecordRows) -> pa.Table:
         """Return the table of the shares, checked by the joiner, and computations.
@@ -96,12 +90,8 @@ class OperationTables:
         Raises:
             ValueError: If a row does not belong to the plan.
         """
-        return pa.concat_tables(
-            [
-                self._table(rows.computations, COMPUTATION_FIELDS),
-                self._table(rows.shares, SHARE_FIELDS),
-            ]
-        )
+        computations = self._table(rows.computations, COMPUTATION_FIELDS)
+        return pa.concat_tables([computations, self._table(rows.shares, SHARE_FIELDS)])
 
     def _table(self, rows: array[int], fields: Sequence[str]) -> pa.Table:
         raw = tables.arrays(rows, fields)

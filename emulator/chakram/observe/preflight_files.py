@@ -161,16 +161,10 @@ def save_preflight(
     for finding in report.failures:
         for pair in finding.pairs:
             failed.setdefault(pair, []).append(finding.check)
-    rows = [
-        _row(pair)
-        | {
-            "run_id": run_id,
-            "failed": list(
-                dict.fromkeys(failed.get((pair.source, pair.destination), ()))
-            ),
-        }
-        for pair in report.pairs
-    ]
+    rows = []
+    for each in report.pairs:
+        own = dict.fromkeys(failed.get((each.source, each.destination), ()))
+        rows.append(_row(each) | {"run_id": run_id, "failed": list(own)})
     metadata = {
         "chakram.schema_version": str(SCHEMA_VERSION),
         "chakram.run_id": run_id,

@@ -67,13 +67,8 @@ def queue_pair_metrics(
         return pa.table({})
     ends = _with_recorded(plain_names(ends), are_divided=are_divided)
     last = _last(samples)
-    times = (
-        plain_names(flows)
-        .group_by(["job", "src", "qpn"])
-        .aggregate(
-            [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
-        )
-    )
+    sums = [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
+    times = plain_names(flows).group_by(["job", "src", "qpn"]).aggregate(sums)
     order = pa.array(range(ends.num_rows), pa.int64())
     table = ends.append_column("order", order)
     table = table.join(last, keys=_KEY)

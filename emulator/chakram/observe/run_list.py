@@ -81,13 +81,13 @@ def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
 
 def _listed(results: RunResults) -> ListedRun:
     ranks = sum(job.get("ranks", 0) for job in results.manifest.jobs.values())
-    problem = None
+    iterations_ns: list[float] = []
+    busbw = retransmitted_share = problem = None
     try:
         iterations_ns = _iterations_ns(results)
         busbw, retransmitted_share = _of_collectives(results)
     except RunDirectoryError as error:
-        iterations_ns, busbw, retransmitted_share = [], None, None
-        problem = error.found
+        iterations_ns, problem = [], error.found
     return ListedRun(
         directory=results.path,
         manifest=results.manifest,

@@ -109,10 +109,7 @@ def _digests(folder: Path, digests: Any) -> Iterator[Finding]:
 
 def _form(results: RunResults, name: str) -> Iterator[str]:
     """Yield what is wrong with the form of a table: what cannot be read, columns."""
-    expected = {
-        "chakram.run_id": results.manifest.run_id,
-        "chakram.table": name,
-    }
+    expected = {"chakram.run_id": results.manifest.run_id, "chakram.table": name}
     try:
         schemas = [pq.read_schema(path) for path in table_files(results.path, name)]
     except (OSError, pa.ArrowException) as error:
@@ -134,10 +131,8 @@ def _form(results: RunResults, name: str) -> Iterator[str]:
                 if int(version) == SCHEMA_VERSION:
                     yield f"has no column {column.name}"
             elif schema.field(at).type != column.type:
-                yield (
-                    f"column {column.name} is of type {schema.field(at).type}, not "
-                    f"{column.type}"
-                )
+                kind = schema.field(at).type
+                yield f"column {column.name} is of type {kind}, not {column.type}"
 
 
 def _identity(table: pa.Table, run_id: str, world: str) -> Iterator[str]:

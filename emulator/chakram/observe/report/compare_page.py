@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING, percent_text
-from chakram.observe.report import page
+from chakram.observe.report import page, run_curves
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.run_curves import (
-    BANDWIDTH,
-    COMPLETION,
-    bandwidth_lines,
-    fct_curves,
-)
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_page import notes_of, raw_files, title_of
 from chakram.observe.report.run_plots import WHOLE, Curve, curves
@@ -320,20 +314,24 @@ def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.P
 def _bandwidth(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, own in rows.items():
-        lines |= bandwidth_lines(own, f"{letter}: ")
-    yield page.Plot(figure=curves(lines, **BANDWIDTH)) if lines else page.NO_BANDWIDTHS
+        lines |= run_curves.bandwidth_lines(own, f"{letter}: ")
+    yield (
+        page.Plot(figure=curves(lines, **run_curves.BANDWIDTH))
+        if lines
+        else page.NO_BANDWIDTHS
+    )
 
 
 @page.section("Flow completion times", "c")
 def _completion_times(runs: _Runs) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, data in runs.items():
-        lines |= fct_curves(data.measured, f"{letter}: ")
+        lines |= run_curves.fct_curves(data.measured, f"{letter}: ")
     if not lines:
         yield page.NO_FLOWS
         return
     yield page.Plot(
-        figure=curves(lines, **COMPLETION, width=WHOLE),
+        figure=curves(lines, **run_curves.COMPLETION, width=WHOLE),
         caption="Of each line 200 points evenly chosen, and the 100 slowest flows each "
         "by itself.",
     )

@@ -12,17 +12,10 @@ from bokeh import models
 from bokeh.palettes import RdYlBu11, Viridis256
 
 from chakram.observe.number_format import percent_text
+from chakram.observe.report import run_plots
 from chakram.observe.report.page import NO_BANDWIDTHS, Parts, Plot, section
 from chakram.observe.report.plots import TICKS, hover, new_figure
 from chakram.observe.report.run_curves import BANDWIDTH
-from chakram.observe.report.run_plots import (
-    COLOURS,
-    HALF,
-    TOOLS,
-    WHOLE,
-    Curve,
-    curves,
-)
 from chakram.observe.report.suite_data import CASE, SuiteData, change_of, spread_of
 from chakram.units import about_size, format_rate, format_time
 
@@ -103,10 +96,10 @@ def bandwidth(suite: SuiteData) -> Parts:
         look = {
             "name": "busbw" if number == 0 else f"busbw-{number + 1}",
             "title": f"Case {case}" if case else "Bus bandwidth against S",
-            "width": WHOLE if len(by_case) == 1 else HALF,
+            "width": run_plots.WHOLE if len(by_case) == 1 else run_plots.HALF,
         }
         chosen = {line: _curve(lines[line]) for line in lines if line in drawn}
-        plot = curves(chosen, **{**BANDWIDTH, **look})
+        plot = run_plots.curves(chosen, **{**BANDWIDTH, **look})
         plot.y_range.end = 1.12 * max(highest.values())
         yield Plot(figure=plot)
     yield "Means of the repetitions; whiskers: the least and the largest of them."
@@ -114,9 +107,9 @@ def bandwidth(suite: SuiteData) -> Parts:
         yield f"{left_out} lines with less bandwidth are left out."
 
 
-def _curve(sizes: Mapping[int, Sequence[float]]) -> Curve:
+def _curve(sizes: Mapping[int, Sequence[float]]) -> run_plots.Curve:
     xs = sorted(sizes)
-    return Curve(
+    return run_plots.Curve(
         x=xs,
         y=[fmean(sizes[x]) for x in xs],
         low=[min(sizes[x]) for x in xs],
@@ -313,7 +306,7 @@ def grid(
     plot = new_figure(
         name=name,
         title=title,
-        width=HALF if len(columns) <= 8 else WHOLE,
+        width=run_plots.HALF if len(columns) <= 8 else run_plots.WHOLE,
         height=160
         + 34 * len(rows)
         + (5 * longest if longest > _SHORTEST_LABELS else 0),
@@ -381,16 +374,20 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
     plot = new_figure(
         name=name,
         title=title,
-        width=WHOLE,
+        width=run_plots.WHOLE,
         height=120 + 22 * len(found),
-        tools=TOOLS,
+        tools=run_plots.TOOLS,
         y_range=models.FactorRange(*reversed(names)),
         x_axis_label="change of the iteration from its baseline (%)",
     )
     plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
     plot.ygrid.visible = False
     for what, own, colour in (
-        ("significant", [each for each in found if each.significant], COLOURS[0]),
+        (
+            "significant",
+            [each for each in found if each.significant],
+            run_plots.COLOURS[0],
+        ),
         ("not significant", [each for each in found if not each.significant], "#999"),
     ):
         if not own:
@@ -435,9 +432,9 @@ def spread_plot(
     plot = new_figure(
         name=name,
         title=title,
-        width=WHOLE,
+        width=run_plots.WHOLE,
         height=110 + 20 * len(names),
-        tools=TOOLS,
+        tools=run_plots.TOOLS,
         y_range=models.FactorRange(*reversed(names)),
         x_range=models.Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
         x_axis_label="repetition from the mean of its cell (%)",
