@@ -29,14 +29,6 @@ faults: {{packets: [{{action: duplicate, nth: 1, every: 5}}]}}
 runs: {runs}
 """
 
-RUN_AND_TELL = """\
-import sys
-from chakram.cli import main
-from chakram.observe.reference import reference_page
-assert main(["run", sys.argv[1]]) == 0
-print(reference_page())
-"""
-
 
 def test_a_counter_is_a_declaration_an_attribute_and_the_place_that_counts() -> None:
     files = re.findall(r"^\+\+\+ b/(\S+)$", patch_of(GUIDE), re.MULTILINE)
@@ -46,11 +38,12 @@ def test_a_counter_is_a_declaration_an_attribute_and_the_place_that_counts() -> 
 
 
 def test_what_is_counted_is_a_column_and_a_metric(tmp_path: Path) -> None:
-    tree = patched_tree(GUIDE, tmp_path / "tree")
+    tree = patched_tree(GUIDE, tmp_path / "tree", "tools")
     experiment = tmp_path / "experiment.yaml"
     runs = tmp_path / "runs"
     experiment.write_text(EXPERIMENT.format(udp_port=free_udp_ports(), runs=runs))
-    page = python_of(tree, tmp_path, "-c", RUN_AND_TELL, str(experiment))
+    python_of(tree, tmp_path, "-m", "chakram", "run", str(experiment))
+    page = python_of(tree, tmp_path, str(tree / "tools/metrics_reference.py"))
 
     (table,) = runs.glob("*/queue_pairs.parquet")
     counted = pq.read_table(table, columns=["qpn", "repeats_rx"]).to_pydict()

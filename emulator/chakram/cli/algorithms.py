@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from chakram.cli.consoles import Console
+from chakram.cli.consoles import Console, facts_table
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 from chakram.units import format_size, format_time, parse_rate, parse_size, parse_time
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
-    from chakram.controller.algorithm_summary import AlgorithmSummary
+    from chakram.collectives.schedule import Algorithm
 
 
 app = typer.Typer(
@@ -111,17 +111,7 @@ def show(
         f"{how.name} for {which} of {nranks} ranks",
         check_schedule(how, nranks=nranks, root=root),
     )
-    from chakram.controller.algorithm_summary import summarise_algorithm
-
-    summary = summarise_algorithm(
-        how,
-        nranks=nranks,
-        root=root,
-        input_bytes=parse_size(size, where="--size"),
-        rate_bps=parse_rate(rate, where="--rate"),
-        delay_ns=parse_time(delay, where="--delay"),
-    )
-    _print(summary, as_json=as_json)
+    _print(how, size, rate, delay, as_json=as_json, nranks=nranks, root=root)
 
 
 @app.command()
@@ -144,7 +134,6 @@ def check(
     """Check an algorithm of your own, as an experiment does before it runs."""
     from fractions import Fraction
 
-    from chakram.controller.algorithm_summary import summarise_algorithm
     from chakram.user_algorithms.files import load_source, user_algorithm_at
 
     source = load_source(user_algorithm_at(place))
@@ -158,16 +147,8 @@ def check(
         )
     _check_root(root, ranks)
     how = source.listed(which, nranks=ranks, root=root, size_scale=Fraction(1))
-    summary = summarise_algorithm(
-        how,
-        nranks=ranks,
-        root=root,
-        input_bytes=parse_size(size, where="--size"),
-        rate_bps=parse_rate(rate, where="--rate"),
-        delay_ns=parse_time(delay, where="--delay"),
-        warnings=source.warnings(),
-    )
-    _print(summary, as_json=as_json)
+    of = {"nranks": ranks, "root": root, "warnings": source.warnings()}
+    _print(how, size, rate, delay, as_json=as_json, **of)
 
 
 def _op(name: str) -> CollectiveOp:
@@ -212,7 +193,18 @@ def _check_root(root: int, nranks: int) -> None:
         raise ConfigError("--root", f"{root} is not one of {nranks} positions")
 
 
-def _print(summary: AlgorithmSummary, *, as_json: bool) -> None:
+def _print(
+    how: Algorithm, size: str, rate: str, delay: str, *, as_json: bool, **of: Any
+) -> None:
+    from chakram.controller.algorithm_summary import summarise_algorithm
+
+    summary = summarise_algorithm(
+        how,
+        input_bytes=parse_size(size, where="--size"),
+        rate_bps=parse_rate(rate, where="--rate"),
+        delay_ns=parse_time(delay, where="--delay"),
+        **of,
+    )
     if as_json:
         print_json("algorithm", asdict(summary))
         return
@@ -237,8 +229,7 @@ def _print(summary: AlgorithmSummary, *, as_json: bool) -> None:
     if len(summary.steps) > _MOST_STEPS:
         table.caption = f"and {len(summary.steps) - _MOST_STEPS} more steps (--json)"
     console.print(table)
-    facts = Table(box=None, show_header=False)
-    for fact, value in (
+    facts = (
         ("promise", "kept: " + summary.checked),
         ("channels", str(summary.channels)),
         ("queue pairs", str(summary.queue_pairs)),
@@ -254,8 +245,7 @@ def _print(summary: AlgorithmSummary, *, as_json: bool) -> None:
             if summary.ceiling_ns is None
             else f"{format_time(summary.ceiling_ns)}, which no algorithm beats",
         ),
-    ):
-        facts.add_row(fact, value)
-    console.print(facts)
+    )
+    console.print(facts_table(facts))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)

@@ -30,7 +30,7 @@ from chakram.cli.bench_programs import (
     uneven_size,
 )
 from chakram.cli.options import Json, Overrides, Runs, overrides_of, print_json
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 from chakram.errors import (
     ConfigError,
     EnvironmentProblem,
@@ -55,8 +55,20 @@ def _size(long: str, short: str, text: str) -> Any:
     return typer.Option(f"--{long}", short, metavar="SIZE", help=text)
 
 
-def _nothing(long: str, short: str) -> Any:
-    return typer.Option(f"--{long}", f"-{short}", hidden=True)
+def _number(
+    long: str, short: str, text: str, least: int, most: int | None = None
+) -> Any:
+    return typer.Option(f"--{long}", short, min=least, max=most, help=text)
+
+
+def _nothing(long: str, short: str, least: int | None = None) -> Any:
+    return typer.Option(f"--{long}", f"-{short}", min=least, hidden=True)
+
+
+_AVERAGE = (
+    "Time: 0: of rank 0, 1: mean over the ranks, 2: of the fastest, 3: until the last "
+    "one is done."
+)
 
 
 def bench(
@@ -70,68 +82,41 @@ def bench(
         str, _size("stepbytes", "-i", "What a size is larger than the one before.")
     ] = "1M",
     stepfactor: Annotated[
-        int,
-        typer.Option(
-            "--stepfactor", "-f", min=0, help="Factor between sizes, instead of -i."
-        ),
+        int, _number("stepfactor", "-f", "Factor between sizes, instead of -i.", 0)
     ] = 1,
-    iters: Annotated[
-        int, typer.Option("--iters", "-n", min=1, help="Iterations of each size.")
-    ] = 20,
+    iters: Annotated[int, _number("iters", "-n", "Iterations of each size.", 1)] = 20,
     warmup_iters: Annotated[
-        int, typer.Option("--warmup_iters", "-w", min=0, help="Iterations before.")
+        int, _number("warmup_iters", "-w", "Iterations before.", 0)
     ] = 1,
     agg_iters: Annotated[
-        int, typer.Option("--agg_iters", "-m", min=1, help="Collectives an iteration.")
+        int, _number("agg_iters", "-m", "Collectives an iteration.", 1)
     ] = 1,
-    average: Annotated[
-        int,
-        typer.Option(
-            "--average",
-            "-a",
-            min=0,
-            max=3,
-            help="Time: 0: of rank 0, 1: mean over the ranks, 2: of the fastest, 3: "
-            "until the last one is done.",
-        ),
-    ] = 1,
-    check: Annotated[
-        int, typer.Option("--check", "-c", min=0, help="0: look at no payload.")
-    ] = 1,
+    average: Annotated[int, _number("average", "-a", _AVERAGE, 0, 3)] = 1,
+    check: Annotated[int, _number("check", "-c", "0: look at no payload.", 0)] = 1,
     blocking: Annotated[
-        int,
-        typer.Option(
-            "--blocking", "-z", min=0, max=3, help="1: ranks meet before each."
-        ),
+        int, _number("blocking", "-z", "1: ranks meet before each.", 0, 3)
     ] = 0,
     datatype: Annotated[
         str, typer.Option("--datatype", "-d", help="Type of elements.")
     ] = "float",
     op: Annotated[str, typer.Option("--op", "-o", help="Reduction: a name.")] = "sum",
     root: Annotated[
-        int, typer.Option("--root", "-r", min=0, help="Rank that has a part of its own")
+        int, _number("root", "-r", "Rank that has a part of its own", 0)
     ] = 0,
     ngpus: Annotated[
-        int,
-        typer.Option("--ngpus", "-g", min=1, help="-g times -t: ranks; 1: all ports."),
+        int, _number("ngpus", "-g", "-g times -t: ranks; 1: all ports.", 1)
     ] = 1,
-    nthreads: Annotated[int, typer.Option("--nthreads", "-t", min=1, hidden=True)] = 1,
+    nthreads: Annotated[int, _nothing("nthreads", "t", 1)] = 1,
     per_iter_timing: Annotated[
-        int,
-        typer.Option("--per_iter_timing", "-I", min=0, max=1, help="1: print times."),
+        int, _number("per_iter_timing", "-I", "1: print times.", 0, 1)
     ] = 0,
-    per_iter_skip: Annotated[
-        int, typer.Option("--per_iter_skip", "-K", min=0, hidden=True)
-    ] = 0,
+    per_iter_skip: Annotated[int, _nothing("per_iter_skip", "K", 0)] = 0,
     run_cycles: Annotated[
-        int, typer.Option("--run_cycles", "-N", min=0, help="Tables; 0: for ever.")
+        int, _number("run_cycles", "-N", "Tables; 0: for ever.", 0)
     ] = 1,
-    timeout: Annotated[
-        int, typer.Option("--timeout", "-T", min=0, help="Seconds; 0: no limit.")
-    ] = 0,
+    timeout: Annotated[int, _number("timeout", "-T", "Seconds; 0: no limit.", 0)] = 0,
     timestamps: Annotated[
-        int,
-        typer.Option("--report_timestamps", "-S", min=0, max=1, help="1: print times."),
+        int, _number("report_timestamps", "-S", "1: print times.", 0, 1)
     ] = 0,
     output_file: Annotated[
         Path | None,
@@ -168,8 +153,10 @@ def bench(
     average bus bandwidth is below 90 % of it.
     """
     import chakram
+    from chakram.cli.init import configs_folder
     from chakram.observe import nccl_output
     from chakram.observe.run_results import open_run
+    from chakram.results.bandwidth import bus_factor
 
     if test not in PROGRAMS:
         from chakram.settings.mistakes import suggest
@@ -183,26 +170,15 @@ def bench(
         raise ConfigError(f"-d {datatype}", "is not one type", ", ".join(ELEMENT_BYTES))
     if op not in REDUCTIONS:
         raise ConfigError(f"-o {op}", "is not one reduction", ", ".join(REDUCTIONS))
-    given = (
-        parallel_init, cputime, cudagraph, register, unalign, memory, device,
-        stream_null,
-    )  # fmt: skip
-    letters = ("p", "C", "G", "R", "u", "M", "D", "y")
-    ignored = [
-        f"-{letter} is ignored: {IGNORED[letter]}"
-        for letter, value in zip(letters, given, strict=True)
-        if value
-    ]
-    asked = list(
-        sizes_of(
-            bytes_of("-b", minbytes),
-            bytes_of("-e", maxbytes),
-            bytes_of("-i", stepbytes),
-            stepfactor,
-        )
-    )
+    given = {
+        **{"p": parallel_init, "C": cputime, "G": cudagraph, "R": register},
+        **{"u": unalign, "M": memory, "D": device, "y": stream_null},
+    }
+    least_bytes, most_bytes = bytes_of("-b", minbytes), bytes_of("-e", maxbytes)
+    step_bytes = bytes_of("-i", stepbytes)
+    asked = list(sizes_of(least_bytes, most_bytes, step_bytes, stepfactor))
     least = _least_busbw()
-    path = experiment or _quickstart()
+    path = experiment or configs_folder() / "quickstart.yaml"
     said = overrides_of(overrides)
     base = _loaded(path, said, {})
     nranks = ngpus * nthreads if ngpus * nthreads > 1 else _ports(base, path)
@@ -261,10 +237,15 @@ def bench(
     if name := program.algorithm or algorithm:
         changes[f"collectives.{program.op}"] = name
     settings = _loaded(path, said, changes)
-    bench_test = _test(
-        test,
+    factor = 1.0
+    if test != "hypercube_perf":
+        factor = float(bus_factor(program.op, nranks=nranks))
+    bench_test = nccl_output.BenchTest(
+        name=test,
         nranks=nranks,
+        factor=factor,
         sizes=sizes,
+        devices=tuple((f"port{rank}", nccl_output.DEVICE) for rank in range(nranks)),
         datatype=datatype,
         redop=op if test in REDUCING else "none",
         root=root if test in ROOTED else None,
@@ -272,16 +253,16 @@ def bench(
         per_iteration=bool(per_iter_timing),
         timestamps=bool(timestamps),
         skip=min(per_iter_skip, iters - 1),
-        least=least,
+        least_busbw=least,
         config={
             "nthreads": nthreads,
             "ngpus": ngpus,
             "minimum_bytes": asked[0],
-            "maximum_bytes": bytes_of("-e", maxbytes),
+            "maximum_bytes": most_bytes,
             **(
                 {"step_factor": stepfactor}
                 if stepfactor > 1
-                else {"step_bytes": bytes_of("-i", stepbytes)}
+                else {"step_bytes": step_bytes}
             ),
             "warmup_iters": warmup_iters,
             "iterations": iters,
@@ -294,8 +275,8 @@ def bench(
             "parallel_init": "false",
         },
     )
-    for note in ignored:
-        typer.echo(f"chakram: note: {note}", err=True)
+    for letter in filter(given.get, given):
+        typer.echo(f"chakram: note: -{letter} is ignored: {IGNORED[letter]}", err=True)
     if world == "run" and not as_json:
         _tell_time(settings, bench_test, (total + warmup_iters) * agg_iters)
     started = datetime.now(UTC)
@@ -372,33 +353,6 @@ def bench(
         raise typer.Exit(GateFailed.exit_code)
 
 
-def _test(
-    name: str,
-    *,
-    nranks: int,
-    sizes: tuple[BenchSize, ...],
-    least: float | None,
-    **said: Any,
-) -> BenchTest:
-    from chakram.observe.nccl_output import DEVICE, BenchTest
-    from chakram.results.bandwidth import bus_factor
-
-    factor = (
-        1.0
-        if name == "hypercube_perf"
-        else float(bus_factor(PROGRAMS[name].op, nranks=nranks))
-    )
-    return BenchTest(
-        name=name,
-        nranks=nranks,
-        factor=factor,
-        sizes=sizes,
-        least_busbw=least,
-        devices=tuple((f"port{rank}", DEVICE) for rank in range(nranks)),
-        **said,
-    )
-
-
 def _least_busbw() -> float | None:
     text = os.environ.get("NCCL_TESTS_MIN_BW")
     if not text:
@@ -412,12 +366,6 @@ def _least_busbw() -> float | None:
             "NCCL_TESTS_MIN_BW", f"{text!r} is not a bandwidth in GB/s", "e.g. 11.5"
         )
     return value
-
-
-def _quickstart() -> Path:
-    from chakram.cli.init import configs_folder
-
-    return configs_folder() / "quickstart.yaml"
 
 
 def _loaded(
@@ -492,17 +440,10 @@ def _outcome(
     runs: Path | None,
     quiet: bool,
 ) -> RunOutcome:
-    from chakram.controller.request import RunRequest
     from chakram.controller.shell import run_experiment
     from chakram.controller.virtual_time import simulate_experiment
 
-    with ProgressReporter(quiet=quiet, interval_ns=0) as progress:
-        request = RunRequest(
-            experiment=settings,
-            text=text,
-            runs_directory=runs or settings.runs,
-            progress=progress,
-        )
+    with run_request(settings, text, runs=runs, quiet=quiet) as request:
         if world == "simulate":
             return simulate_experiment(request)
         return asyncio.run(run_experiment(request))

@@ -108,7 +108,7 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
 
 
 def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
-    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.observe.number_format import errors_text, percent_text, time_text
     from chakram.observe.text_table import Column
 
     most = max(len(each.label) for each in rows)
@@ -133,11 +133,7 @@ def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
                 _MANY
                 if (each.change or 0) >= 100
                 else percent_text(each.change, sign="+"),
-                MISSING
-                if each.errors is None
-                else "exact"
-                if each.errors > 1e6
-                else f"{each.errors:.1f}",
+                errors_text(each.errors),
                 percent_text(each.a.cv),
                 percent_text(each.b.cv),
                 f"{each.a.samples}/{each.b.samples}",
@@ -169,8 +165,10 @@ def _document(found: Comparison) -> dict[str, Any]:
 
     first = found.first
     return {
-        "a": _side(found.a.name, found.a.kind, found.a.notes),
-        "b": _side(found.b.name, found.b.kind, found.b.notes),
+        **{
+            name: {"name": side.name, "kind": side.kind, "notes": list(side.notes)}
+            for name, side in (("a", found.a), ("b", found.b))
+        },
         "sentences": sentences(found),
         "differs": first is not None,
         "first": None if first is None else _row(first),
@@ -187,10 +185,6 @@ def _document(found: Comparison) -> dict[str, Any]:
         },
         "settings": {key: {"a": a, "b": b} for key, (a, b) in found.settings.items()},
     }
-
-
-def _side(name: str, kind: str, notes: Sequence[str]) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "notes": list(notes)}
 
 
 def _row(each: Difference) -> dict[str, Any]:

@@ -7,8 +7,17 @@ from typing import IO, Any
 
 import rich.console
 from rich.segment import Segment
+from rich.table import Table
 
 from chakram.plain_text import plain
+
+
+def facts_table(facts: Iterable[tuple[str, str]], title: str | None = None) -> Table:
+    """Return names and what they are, without lines."""
+    table = Table(box=None, show_header=False, title=title, title_justify="left")
+    for fact in facts:
+        table.add_row(*fact)
+    return table
 
 
 class Console(rich.console.Console):

@@ -73,13 +73,7 @@ def dcqcn(
     """
     from pydantic import ValidationError
 
-    from chakram.config.congestion import (
-        congestion_arguments,
-        congestion_mistakes,
-        knobs_of,
-        load_profile,
-        settings_model,
-    )
+    from chakram.config import congestion
     from chakram.config.vendor_names import knob_named, to_vendor
     from chakram.roce.congestion.dcqcn import Dcqcn
     from chakram.settings.mistakes import from_validation
@@ -105,19 +99,21 @@ def dcqcn(
         "overrides": _pairs("--set", overrides),
         "vendor": _pairs("--vendor", vendor),
     }
-    model: Any = settings_model(_NAME)
+    model: Any = congestion.settings_model(_NAME)
     try:
         settings = model.model_validate(given)
     except ValidationError as error:
         mistakes = from_validation(error, model=model, data=given)
         raise _told(mistakes, profile) from None
     described = settings.describe()
-    mistakes = congestion_mistakes(_NAME, settings, line_rate_bps)
+    mistakes = congestion.congestion_mistakes(_NAME, settings, line_rate_bps)
     if mistakes:
         raise _told(mistakes, profile)
-    parameters = congestion_arguments(_NAME, settings, line_rate_bps)
-    values = knobs_of(_NAME, parameters).model_dump(mode="json")
-    shares = knobs_of(_NAME, parameters, in_percent=True).model_dump(mode="json")
+    parameters = congestion.congestion_arguments(_NAME, settings, line_rate_bps)
+    values = congestion.knobs_of(_NAME, parameters).model_dump(mode="json")
+    shares = congestion.knobs_of(_NAME, parameters, in_percent=True).model_dump(
+        mode="json"
+    )
     named: dict[str, dict[str, Any]] = {
         each: to_vendor(vendors, parameters, each) for each in vendors.sets
     }
@@ -130,7 +126,7 @@ def dcqcn(
                 "knobs": values,
                 "in_percent": shares,
                 "vendors": named,
-                "sources": list(load_profile(_NAME, profile).sources),
+                "sources": list(congestion.load_profile(_NAME, profile).sources),
             },
         )
         return
@@ -162,7 +158,7 @@ def dcqcn(
     console.print(f"numbers of {names}: {_UNITS.get(names, _USUAL_UNITS)}")
     if None in named[names].values():
         console.print("- stands for what is too little to be said in these units")
-    for source in load_profile(_NAME, profile).sources:
+    for source in congestion.load_profile(_NAME, profile).sources:
         console.print(f"- {source}")
 
 

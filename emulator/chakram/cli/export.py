@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import chakram
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    Runs,
-    print_json,
-    read_experiment,
-)
-from chakram.cli.progress import ProgressReporter
+from chakram.cli import options
+from chakram.cli.progress import run_request
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,17 +47,10 @@ def _results_of(
                 f"--set {overrides[0]}", f"{source} is a run, and over", "leave it out"
             )
         return open_run(source)
-    settings, text = read_experiment(source, overrides)
-    from chakram.controller.request import RunRequest
+    settings, text = options.read_experiment(source, overrides)
     from chakram.controller.virtual_time import simulate_experiment
 
-    with ProgressReporter(quiet=quiet) as progress:
-        request = RunRequest(
-            experiment=settings,
-            text=text,
-            runs_directory=runs or settings.runs,
-            progress=progress,
-        )
+    with run_request(settings, text, runs=runs, quiet=quiet) as request:
         outcome = simulate_experiment(request)
     if outcome.error is not None:
         raise outcome.error
@@ -102,7 +88,7 @@ def _write(
             file.write(data)
     written = [*map(str, also), *(str(out / name) for name in files)]
     if as_json:
-        print_json("exported", {"written": written, "notes": list(notes)})
+        options.print_json("exported", {"written": written, "notes": list(notes)})
         return
     for note in notes:
         typer.echo(f"note: {note}")
@@ -111,18 +97,18 @@ def _write(
 
 @app.command()
 def astra_sim(
-    experiment: ExperimentPath,
+    experiment: options.ExperimentPath,
     out: _Out = Path(),
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     force: _Force = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the inputs of ASTRA-sim: workload, system, network, memory.
 
     One iteration, for its analytical networks where they have such a topology, and for
     ns-3.
     """
-    settings, _ = read_experiment(experiment, overrides)
+    settings, _ = options.read_experiment(experiment, overrides)
     from chakram.chakra.read.groups import encode_group_file
     from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
     from chakram.controller.astra_sim_inputs import PREFIX, astra_sim_inputs
@@ -159,7 +145,7 @@ def _flow_times(results: RunResults) -> bytes:
 
 def _pauses(results: RunResults) -> bytes:
     """Write pfc.txt: when ports were paused and went on, from samples of links."""
-    from chakram.observe.queue_exports import pause_events
+    from chakram.observe.exports import pause_events
     from chakram.results.readers.ns3 import pauses_text
 
     return pauses_text(pause_events(results)).encode()
@@ -167,7 +153,7 @@ def _pauses(results: RunResults) -> bytes:
 
 def _queue_lengths(results: RunResults) -> bytes:
     """Write qlen.txt: the queues of switches at every sample of links."""
-    from chakram.observe.queue_exports import queue_lengths
+    from chakram.observe.exports import queue_lengths
     from chakram.results.readers.ns3 import queue_lengths_text
 
     return queue_lengths_text(queue_lengths(results)).encode()
@@ -193,10 +179,10 @@ def _add_file(file_name: str, content_of: Callable[[RunResults], bytes]) -> None
     def export(
         source: _Source,
         out: _Out = Path(),
-        runs: Runs = None,
-        overrides: Overrides = None,
+        runs: options.Runs = None,
+        overrides: options.Overrides = None,
         force: _Force = False,
-        as_json: Json = False,
+        as_json: options.Json = False,
     ) -> None:
         results = _results_of(source, overrides, runs, quiet=as_json)
         files = {file_name: content_of(results)}
@@ -216,10 +202,10 @@ _add_file("links.csv", _links)
 def nccl_tests(
     source: _Source,
     out: _Out = Path(),
-    runs: Runs = None,
-    overrides: Overrides = None,
+    runs: options.Runs = None,
+    overrides: options.Overrides = None,
     force: _Force = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write the collectives of a run as nccl-tests 2.19 does with -J, a file a test."""
     from chakram.observe.nccl_output import documents_of
@@ -244,10 +230,10 @@ def openmetrics(
     step: Annotated[
         str, typer.Option(_STEP, metavar="TIME", help="Time between two samples.")
     ] = "10ms",
-    runs: Runs = None,
-    overrides: Overrides = None,
+    runs: options.Runs = None,
+    overrides: options.Overrides = None,
     force: _Force = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write run.om: the metrics of a run with times, as promtool reads them."""
     from chakram.observe.backfill import openmetrics as lines_of

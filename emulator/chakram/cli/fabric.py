@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -81,11 +81,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw hosts, switches and links of an experiment, and list them."""
-    import yaml
-
     from chakram.config.experiment import load_experiment
     from chakram.fabric.drawing import terminal_lines
     from chakram.fabric.infragraph import to_infragraph
+    from chakram.observe.document import fabric_document
 
     settings = load_experiment(experiment)
     topology = settings.written.fabric.to_topology(settings.fabric.nports)
@@ -98,36 +97,15 @@ def show(
     if out is not None:
         _draw(topology, settings, out, force=force)
     if as_infragraph:
-        document = to_infragraph(topology, settings.name)
-        print(
-            yaml.safe_dump(
-                document, sort_keys=False, default_flow_style=None, width=100
-            ),
-            end="",
-        )
+        _print_yaml(to_infragraph(topology, settings.name))
         return
-    links = [
-        {
-            "name": link.name,
-            "ends": [str(link.a), str(link.b)],
-            "rate_bps": link.rate_bps,
-            "delay_ns": link.delay_ns,
-        }
-        for link in topology.links
-    ]
+    description = settings.written.fabric.describe()
     if as_json:
-        print_json(
-            "fabric",
-            {
-                "fabric": settings.written.fabric.describe(),
-                "hosts": list(topology.hosts),
-                "switches": list(topology.switches),
-                "links": links,
-                "written": None if out is None else str(out),
-            },
-        )
+        document = fabric_document(topology, description)
+        written = None if out is None else str(out)
+        print_json("fabric", {**document, "written": written})
         return
-    print(settings.written.fabric.describe())
+    print(description)
     if out is not None:
         print(f"wrote {out}")
         return
@@ -145,6 +123,13 @@ def show(
             format_time(link.delay_ns),
         )
     Console().print(table)
+
+
+def _print_yaml(document: dict[str, Any]) -> None:
+    import yaml
+
+    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
+    print(text, end="")
 
 
 def _has_braille() -> bool:
@@ -189,8 +174,6 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Print an InfraGraph document's fabric for an experiment."""
-    import yaml
-
     from chakram.bounded import read_bounded
     from chakram.fabric.infragraph import (
         SIZE_LIMIT_BYTES,
@@ -209,12 +192,7 @@ def convert(
     if as_json:
         print_json("fabric-section", {"fabric": section})
         return
-    print(
-        yaml.safe_dump(
-            {"fabric": section}, sort_keys=False, default_flow_style=None, width=100
-        ),
-        end="",
-    )
+    _print_yaml({"fabric": section})
 
 
 @app.command()

@@ -12,14 +12,8 @@ from rich.box import SIMPLE
 from rich.table import Column, Table
 
 from chakram.addresses import IPV6
-from chakram.cli.consoles import Console
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    print_json,
-    read_experiment,
-)
+from chakram.cli import options
+from chakram.cli.consoles import Console, facts_table
 from chakram.cli.progress import ProgressReporter
 from chakram.units import about_size, format_time
 
@@ -32,7 +26,7 @@ _MOST_HOSTS = 8
 
 
 def plan(
-    experiment: ExperimentPath,
+    experiment: options.ExperimentPath,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -41,17 +35,17 @@ def plan(
             "and need not read the traces again.",
         ),
     ] = None,
-    overrides: Overrides = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show what an experiment would do, without doing it."""
-    settings, _ = read_experiment(experiment, overrides)
+    settings, _ = options.read_experiment(experiment, overrides)
     quiet = as_json or not sys.stderr.isatty()
     with ProgressReporter(quiet=quiet) as progress:
         progress.phase("reading traces")
         summary = _summary(settings, progress, save)
     if as_json:
-        print_json("plan", asdict(summary))
+        options.print_json("plan", asdict(summary))
         return
     _show(summary)
 
@@ -86,17 +80,14 @@ def _show(summary: PlanSummary) -> None:
         return format_time(raw_ns // summary.dilation)
 
     for job in summary.jobs:
-        facts = Table(box=None, show_header=False, title=f"job {job.name}")
-        facts.title_justify = "left"
-        for name, value in (
+        facts = (
             ("trace", f"{job.trace} ({job.producer}), digest {job.digest[:16]}"),
             ("ranks", f"{job.ranks} with {job.nodes} nodes in all"),
             ("programs", f"{job.operations} operations, {job.groups} process groups"),
             ("compute", f"{time(job.compute_ns)} per iteration at most"),
             ("size scale", job.size_scale),
-        ):
-            facts.add_row(name, value)
-        console.print(facts)
+        )
+        console.print(facts_table(facts, f"job {job.name}"))
     several = len(summary.jobs) > 1
     rows = Table(
         *(["job"] if several else []),
@@ -121,9 +112,8 @@ def _show(summary: PlanSummary) -> None:
         )
     rows.caption = "per iteration; sent: payload of the busiest rank in one of them"
     console.print(rows)
-    total = Table(box=None, show_header=False)
     least = summary.least_iteration_ns
-    for name, value in (
+    total = (
         (
             "ports",
             f"{summary.ports} on {_agents(summary)}"
@@ -147,9 +137,8 @@ def _show(summary: PlanSummary) -> None:
         ),
         ("iterations", str(summary.iterations)),
         *_dilation(summary),
-    ):
-        total.add_row(name, value)
-    console.print(total)
+    )
+    console.print(facts_table(total))
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
 

@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    Runs,
-    print_json,
-    read_experiment,
-)
-from chakram.cli.progress import ProgressReporter
+from chakram.cli import options
+from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.preflight.report import PreflightReport
 
 
 def preflight(
-    experiment: ExperimentPath,
-    runs: Runs = None,
+    experiment: options.ExperimentPath,
+    runs: options.Runs = None,
     lab: Annotated[
         str | None,
         typer.Option(
@@ -32,24 +25,17 @@ def preflight(
             "prefix of whatever it makes on this machine."
         ),
     ] = None,
-    overrides: Overrides = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    as_json: options.Json = False,
 ) -> None:
     """Test every pair of ports: rate, MTU, DSCP, ECN, latency.
 
     The exit code is 5 if something is not as the experiment needs it.
     """
-    settings, text = read_experiment(experiment, overrides, lab=lab)
+    settings, text = options.read_experiment(experiment, overrides, lab=lab)
     from chakram.controller.preflight_run import preflight_experiment
-    from chakram.controller.request import RunRequest
 
-    with ProgressReporter(quiet=as_json) as progress:
-        request = RunRequest(
-            experiment=settings,
-            text=text,
-            runs_directory=runs or settings.runs,
-            progress=progress,
-        )
+    with run_request(settings, text, runs=runs, quiet=as_json) as request:
         outcome = asyncio.run(preflight_experiment(request))
     show_preflight(
         outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json
@@ -67,7 +53,7 @@ def show_preflight(
     if as_json:
         from chakram.observe.preflight_files import preflight_document
 
-        print_json(
+        options.print_json(
             "preflight",
             {
                 "directory": str(folder),

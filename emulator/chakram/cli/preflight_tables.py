@@ -150,16 +150,10 @@ def _checks(report: PreflightReport) -> Table:
         found = [each for each in report.findings if each.check == check]
         if not is_done and not found:
             continue
-        verdicts = {each.verdict for each in found}
-        verdict = (
-            FAILED
-            if FAILED in verdicts
-            else UNPROVEN
-            if UNPROVEN in verdicts
-            else "passed"
-            if "-" not in (demanded, measured)
-            else "-"
-        )
+        verdict = "-" if "-" in (demanded, measured) else "passed"
+        if found:
+            failed = any(each.verdict == FAILED for each in found)
+            verdict = FAILED if failed else UNPROVEN
         count = len({pair for each in found for pair in each.pairs})
         table.add_row(
             check,
@@ -236,13 +230,7 @@ def _number(value: float | None, unit: float) -> str:
     if value is None:
         return "-"
     scaled = value / unit
-    return (
-        f"{scaled:.3f}"
-        if scaled < 1
-        else f"{scaled:.2f}"
-        if scaled < 10
-        else (f"{scaled:.1f}")
-    )
+    return f"{scaled:.{3 if scaled < 1 else 2 if scaled < 10 else 1}f}"
 
 
 def _sentence(finding: Finding) -> Text:

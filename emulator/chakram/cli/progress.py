@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.markup import escape
 from rich.progress import (
@@ -27,10 +29,44 @@ from chakram.cli.consoles import Console
 from chakram.results.intervals import HEADING, AgentSample, Intervals, time_left
 
 if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.controller.request import RunRequest
     from chakram.results.under_way import UnderWay
 
 
 _LINE_EVERY_NS = 2 * 10**9
+
+
+@contextmanager
+def run_request(
+    experiment: Experiment,
+    text: str,
+    *,
+    runs: Path | None,
+    quiet: bool,
+    interval_ns: int = 0,
+    **how: Any,
+) -> Iterator[RunRequest]:
+    """Yield the request of a verb; its progress is shown until the block ends.
+
+    Args:
+        experiment: What to run.
+        text: Its file.
+        runs: Folder of run directories, None: the experiment's.
+        quiet: Show nothing.
+        interval_ns: Time between two lines of counters; 0: none.
+        how: Further fields of the request.
+    """
+    from chakram.controller.request import RunRequest
+
+    with ProgressReporter(quiet=quiet, interval_ns=interval_ns) as progress:
+        yield RunRequest(
+            experiment=experiment,
+            text=text,
+            runs_directory=runs or experiment.runs,
+            progress=progress,
+            **how,
+        )
 
 
 class ProgressReporter:

@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli import options
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
-from chakram.cli.options import (
-    ExperimentPath,
-    Interval,
-    Json,
-    Overrides,
-    PlanFile,
-    Runs,
-    Wide,
-    read_experiment,
-)
 from chakram.cli.outcome import show_outcome
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
 
 
 def run(
-    experiment: ExperimentPath,
-    runs: Runs = None,
+    experiment: options.ExperimentPath,
+    runs: options.Runs = None,
     lab: Annotated[
         str | None,
         typer.Option(
@@ -41,32 +32,31 @@ def run(
             metavar="ADDRESS", help="Serve metrics there, e.g. 127.0.0.1:9464."
         ),
     ] = None,
-    plan: PlanFile = None,
+    plan: options.PlanFile = None,
     alone: Alone = None,
     interference: Interference = False,
-    overrides: Overrides = None,
-    interval: Interval = 1.0,
-    wide: Wide = False,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    interval: options.Interval = 1.0,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Replay an experiment on its fabric."""
-    settings, text = read_experiment(experiment, overrides, lab=lab, metrics=metrics)
+    settings, text = options.read_experiment(
+        experiment, overrides, lab=lab, metrics=metrics
+    )
 
     def run_one(job: str | None) -> RunOutcome:
-        from chakram.controller.request import RunRequest
         from chakram.controller.shell import run_experiment
 
-        with ProgressReporter(
-            quiet=as_json, interval_ns=round(interval * 1e9)
-        ) as progress:
-            request = RunRequest(
-                experiment=settings,
-                text=text,
-                runs_directory=runs or settings.runs,
-                progress=progress,
-                plan_file=plan,
-                alone=job,
-            )
+        with run_request(
+            settings,
+            text,
+            runs=runs,
+            quiet=as_json,
+            interval_ns=round(interval * 1e9),
+            plan_file=plan,
+            alone=job,
+        ) as request:
             return asyncio.run(run_experiment(request))
 
     if interference:

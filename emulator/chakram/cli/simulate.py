@@ -7,30 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli import options
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
-from chakram.cli.options import (
-    ExperimentPath,
-    Json,
-    Overrides,
-    PlanFile,
-    Runs,
-    Wide,
-    read_experiment,
-)
 from chakram.cli.outcome import show_outcome
-from chakram.cli.progress import ProgressReporter
+from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.controller.outcome import RunOutcome
 
 
 def simulate(
-    experiment: ExperimentPath,
-    runs: Runs = None,
-    plan: PlanFile = None,
+    experiment: options.ExperimentPath,
+    runs: options.Runs = None,
+    plan: options.PlanFile = None,
     alone: Alone = None,
     interference: Interference = False,
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     level: Annotated[
         str | None,
         typer.Option(
@@ -56,28 +48,21 @@ def simulate(
             "or a fct.txt of ns-3.",
         ),
     ] = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
-    settings, text = read_experiment(
+    settings, text = options.read_experiment(
         experiment,
         overrides,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
-    from chakram.controller.request import RunRequest
     from chakram.controller.virtual_time import simulate_experiment
 
     def run_one(job: str | None) -> RunOutcome:
-        with ProgressReporter(quiet=as_json) as progress:
-            request = RunRequest(
-                experiment=settings,
-                text=text,
-                runs_directory=runs or settings.runs,
-                progress=progress,
-                plan_file=plan,
-                alone=job,
-            )
+        with run_request(
+            settings, text, runs=runs, quiet=as_json, plan_file=plan, alone=job
+        ) as request:
             return simulate_experiment(request)
 
     if interference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -57,25 +57,20 @@ def sweep(
     """
     from chakram.config.suite import load_suite
     from chakram.controller.sweep import run_cells, shard
-    from chakram.observe.sweep_folder import (
-        cell_runs,
-        collect,
-        keep_outcome,
-        write_sweep,
-    )
+    from chakram.observe import sweep_folder
     from chakram.observe.sweep_tables import cell_results, rows, write_rows
 
     plan = load_suite(suite)
     folder = out or Path("sweeps") / plan.suite.name
-    runs = cell_runs(plan, folder)
+    runs = sweep_folder.cell_runs(plan, folder)
     chosen = runs if part is None else shard(runs, *_part(part))
     if listed:
         _list(chosen, as_json=as_json)
         return
     failed: list[tuple[CellRun, str]] = []
-    write_sweep(folder, plan, runs)
+    sweep_folder.write_sweep(folder, plan, runs)
     if not merge:
-        done, left = collect(chosen, [folder])
+        done, left = sweep_folder.collect(chosen, [folder])
         if done and left and not as_json:
             typer.echo(f"{len(done)} of {len(chosen)} are there already", err=True)
         count = [len(done)]
@@ -97,7 +92,7 @@ def sweep(
                 typer.echo(text, err=True)
 
         run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell, note=note)
-    outcomes, missing = collect(runs, [*(merge or ()), folder])
+    outcomes, missing = sweep_folder.collect(runs, [*(merge or ()), folder])
     if merge and missing:
         names = ", ".join(
             f"{each.name} repetition {each.repetition}" for each in missing[:3]
@@ -122,7 +117,7 @@ def sweep(
         paths = write_rows(folder, rows(plan.cells, outcomes)) if outcomes else []
         # What was merged is a sweep like any other, e.g. for `chakram report`.
         for run in runs if merge else ():
-            keep_outcome(folder, run, outcomes[run.number, run.repetition])
+            sweep_folder.keep_outcome(folder, run, outcomes[run.number, run.repetition])
         if as_json:
             _document(plan.suite.name, folder, results, paths, missing, failed)
         else:
@@ -171,7 +166,7 @@ def _print(
     results: Sequence[CellResult], keys: Sequence[str], *, width: int | None
 ) -> None:
     from chakram.config.suite import text
-    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.observe import number_format
     from chakram.observe.text_table import Column
 
     if not results:
@@ -194,26 +189,21 @@ def _print(
     cells = []
     for each in results:
         times, difference = each.iteration, each.difference
-        errors = None if difference is None else difference.errors
         cells.append(
             [
                 *([each.cell.case] if has_cases else []),
                 *(text(each.cell.values[key]) for key in keys),
                 str(each.repetitions),
-                time_text(times.mean_ns if times else None),
-                time_text(times.error_ns if times else None),
-                MISSING if each.bus_bw is None else f"{each.bus_bw:.4f}",
+                number_format.time_text(times.mean_ns if times else None),
+                number_format.time_text(times.error_ns if times else None),
+                number_format.MISSING if each.bus_bw is None else f"{each.bus_bw:.4f}",
                 _change(each),
                 ""
                 if difference is None
-                else MISSING
-                if errors is None
-                else "exact"
-                if errors > 1e6
-                else f"{errors:.1f}",
-                percent_text(each.retransmitted_share),
-                percent_text(each.marked_share),
-                percent_text(each.generator_bound_share),
+                else number_format.errors_text(difference.errors),
+                number_format.percent_text(each.retransmitted_share),
+                number_format.percent_text(each.marked_share),
+                number_format.percent_text(each.generator_bound_share),
             ]
         )
     print_columns(columns, cells, width=width)
@@ -241,26 +231,7 @@ def _document(
     missing: Sequence[CellRun],
     failed: Sequence[tuple[CellRun, str]],
 ) -> None:
-    def cell(each: CellResult) -> dict[str, Any]:
-        times, difference = each.iteration, each.difference
-        errors = None if difference is None else difference.errors
-        return {
-            "cell": each.cell.number,
-            "case": each.cell.case or None,
-            "values": dict(each.cell.values),
-            "world": each.cell.world,
-            "repetitions": each.repetitions,
-            "iteration_ns": times.mean_ns if times else None,
-            "error_ns": times.error_ns if times else None,
-            "bus_bw": each.bus_bw,
-            "retransmitted_share": each.retransmitted_share,
-            "marked_share": each.marked_share,
-            "generator_bound_share": each.generator_bound_share,
-            "baseline": each.cell.baseline,
-            "change": difference.change if difference else None,
-            "errors": None if errors in (None, float("inf")) else errors,
-            "significant": difference.significant if difference else None,
-        }
+    from chakram.observe.sweep_tables import cell_document
 
     print_json(
         "sweep",
@@ -268,7 +239,7 @@ def _document(
             "suite": name,
             "folder": os.fspath(folder),
             "files": [os.fspath(path) for path in paths],
-            "cells": [cell(each) for each in results],
+            "cells": [cell_document(each) for each in results],
             "missing": len(missing),
             "failed": [
                 {"cell": run.number, "repetition": run.repetition, "reason": reason}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from chakram.observe.run_results import RunResults
     from chakram.results.causes import Why
-    from chakram.results.verdict import Finding, Verdict
+    from chakram.results.verdict import Finding, Suspect, Verdict
 
 
 _CAUSES = 4
@@ -192,16 +192,15 @@ def _tested(verdict: Verdict) -> list[str]:
     else:
         first = verdict.faults[0]
         lines = [
-            f"Fault: {first.suspect.cause} at {first.suspect.place}; without it "
-            f"the iteration takes {_saves(first)} less"
+            f"Fault: {_at(first.suspect)}; without it the iteration takes "
+            f"{_saves(first)} less"
         ]
         lines += [line for each in verdict.faults for line in _fault_lines(each)]
     lines += [f"Note: {note}" for note in verdict.notes]
     if verdict.limits:
         lines.append("Limits of the design, and what the iteration saves beyond them:")
         lines += [
-            f"  {_saves(each):>7}  {each.suspect.cause} at {each.suspect.place}: "
-            f"{each.suspect.remedy}"
+            f"  {_saves(each):>7}  {_at(each.suspect)}: {each.suspect.remedy}"
             for each in verdict.limits[:_CAUSES]
         ]
     return lines
@@ -209,17 +208,15 @@ def _tested(verdict: Verdict) -> list[str]:
 
 def _fault_lines(finding: Finding) -> list[str]:
     suspect = finding.suspect
-    text = f"  {_saves(finding):>7}  {suspect.cause} at {suspect.place}"
+    text = f"  {_saves(finding):>7}  {_at(suspect)}"
     if suspect.evidence:
         text += f": {suspect.evidence}"
     lines = [text]
     if finding.rivals:
-        names = " or ".join(f"{each.cause} at {each.place}" for each in finding.rivals)
+        names = " or ".join(map(_at, finding.rivals))
         lines.append(f"           It may as well be {names}.")
     if finding.together_with:
-        names = " and ".join(
-            f"{each.cause} at {each.place}" for each in finding.together_with
-        )
+        names = " and ".join(map(_at, finding.together_with))
         joint = _percent(finding.after_previous.share)
         lines.append(f"           Jointly with {names}: {joint}.")
     elif finding.after_previous.share > finding.saving.share + 0.01:
@@ -230,6 +227,10 @@ def _fault_lines(finding: Finding) -> list[str]:
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")
     return lines
+
+
+def _at(suspect: Suspect) -> str:
+    return f"{suspect.cause} at {suspect.place}"
 
 
 def _saves(finding: Finding) -> str:

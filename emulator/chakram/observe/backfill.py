@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,25 +31,8 @@ from chakram.observe.metrics_state import Snapshot, metrics_of
 from chakram.observe.queue_pair_names import QueuePairNames
 from chakram.observe.run_directory import LAST_METRICS
 from chakram.observe.why import why_of
-from chakram.results.counters import (
-    TOTAL_SLOTS,
-    fct_bucket,
-    fct_slot,
-    fct_sum_slot,
-    slot,
-)
-from chakram.results.records import (
-    FLOW_FIELDS,
-    PORT_FIELDS,
-    QUEUE_PAIR_FIELDS,
-    UNKNOWN,
-    RecordRows,
-)
-from chakram.results.statistics import (
-    PortStatistics,
-    QueuePairStatistics,
-    counters_of,
-)
+from chakram.results import counters as layout
+from chakram.results import records, statistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,16 +52,16 @@ _KEEP_MS = 1000
 """A series that does not change has a sample of every so often: rates need two."""
 
 _OF_QUEUE_PAIRS = {
-    counter.column: slot(counter.slot)
-    for counter in counters_of(QueuePairStatistics)
+    counter.column: layout.slot(counter.slot)
+    for counter in statistics.counters_of(statistics.QueuePairStatistics)
     # Messages are counted when they were posted, not when their queue pair was sampled.
     if counter.column and counter.slot and counter.name != "messages_posted"
 }
 _OF_PORTS = {
-    counter.column: slot(counter.slot)
-    for counter in counters_of(PortStatistics)
+    counter.column: layout.slot(counter.slot)
+    for counter in statistics.counters_of(statistics.PortStatistics)
     if counter.column and counter.slot
-} | {name: slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
+} | {name: layout.slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
 """By column of samples, the slot of its agent's counters that it is a part of."""
 
 Key = tuple[int, tuple[str, ...]]
@@ -183,16 +166,9 @@ class _Replay:
         self._agent_of_rank = {rank.number: rank.agent for rank in plan.ranks}
         self._agent_of_port = {port.number: port.agent for port in plan.ports}
         self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
-        self._counters = np.zeros((len(self._agents), TOTAL_SLOTS), np.int64)
-        self.events = [
-            each
-            for each in (
-                *self._records(),
-                *self._messages(),
-                *self._samples(),
-            )
-            if len(each.times_ns)
-        ]
+        self._counters = np.zeros((len(self._agents), layout.TOTAL_SLOTS), np.int64)
+        events = chain(self._records(), self._messages(), self._samples())
+        self.events = [each for each in events if len(each.times_ns)]
         self._done = [0] * len(self.events)
         self.start_ns = min(rank.start_ns for rank in ranks)
         self.end_ns = max(int(each.times_ns[-1]) for each in self.events)
@@ -209,13 +185,10 @@ class _Replay:
         state.set_epoch(self.epoch_ns * 1e-9)
         state.set_start_time((self.epoch_ns + self.start_ns) * 1e-9)
         state.set_state("running")
+        planned = {job: each.get("iterations") for job, each in jobs.items()}
         state.set_jobs(
             {job: each["ranks"] for job, each in jobs.items()},
-            {
-                job: each["iterations"]
-                for job, each in jobs.items()
-                if each.get("iterations") is not None
-            },
+            {job: count for job, count in planned.items() if count is not None},
         )
         for agent in self._agents:
             state.set_agent_up(agent, True)
@@ -298,17 +271,17 @@ class _Replay:
         )
 
     def _messages(self) -> Iterator[_Events]:
-        names = [name for name in FLOW_FIELDS if name.endswith("_ns")]
+        names = [name for name in records.FLOW_FIELDS if name.endswith("_ns")]
         known = [name for name in names if name in self._results.columns("flows")]
         table = self._results.table(
             "flows", "job", "src", "bytes", "collective", *known
         )
         agents = self._of_ranks(table, "src")
         columns = {name: _numbers(table, name) for name in ("bytes", *known)}
-        unknown = np.full(table.num_rows, UNKNOWN, np.int64)
+        unknown = np.full(table.num_rows, records.UNKNOWN, np.int64)
         columns |= {name: unknown for name in names if name not in columns}
         posted = np.argsort(columns["posted_ns"], kind="stable")
-        started_slot = slot("flows_started")
+        started_slot = layout.slot("flows_started")
 
         def start(first: int, last: int) -> None:
             np.add.at(self._counters[:, started_slot], agents[posted[first:last]], 1)
@@ -321,7 +294,7 @@ class _Replay:
         ops = [CollectiveOp(name) for name in collectives.dictionary.to_pylist()]
         op_of = collectives.indices.to_numpy()
         fct_ns = columns["last_acked_ns"] - columns["posted_ns"]
-        done, delivered = slot("flows_completed"), slot("delivered_bytes")
+        done, delivered = layout.slot("flows_completed"), layout.slot("delivered_bytes")
 
         def end(first: int, last: int) -> None:
             part = slice(first, last)
@@ -331,8 +304,10 @@ class _Replay:
             np.add.at(counters[:, delivered], own, columns["bytes"][part])
             times = zip(own.tolist(), op_of[part], fct_ns[part].tolist(), strict=True)
             for agent, op, time_ns in times:
-                counters[agent, fct_slot(ops[op], fct_bucket(time_ns))] += 1
-                counters[agent, fct_sum_slot(ops[op])] += time_ns
+                counters[
+                    agent, layout.fct_slot(ops[op], layout.fct_bucket(time_ns))
+                ] += 1
+                counters[agent, layout.fct_sum_slot(ops[op])] += time_ns
             self._state.add_messages(
                 {name: values[part] for name, values in columns.items()}
             )
@@ -341,8 +316,13 @@ class _Replay:
 
     def _samples(self) -> Iterator[_Events]:
         for name, fields, keys, slots in (
-            ("queue_pairs", QUEUE_PAIR_FIELDS, ("rank", "qpn"), _OF_QUEUE_PAIRS),
-            ("ports", PORT_FIELDS, ("port", "shard"), _OF_PORTS),
+            (
+                "queue_pairs",
+                records.QUEUE_PAIR_FIELDS,
+                ("rank", "qpn"),
+                _OF_QUEUE_PAIRS,
+            ),
+            ("ports", records.PORT_FIELDS, ("port", "shard"), _OF_PORTS),
         ):
             table = self._results.table(name)
             if not table.num_rows:
@@ -356,12 +336,8 @@ class _Replay:
                 columns["rank"] = self._numbers_of_ranks(table, "rank")
                 agents = self._of_ranks(table, "rank")
             else:
-                agents = np.array(
-                    [
-                        self._agents[self._agent_of_port[port]]
-                        for port in columns["port"].tolist()
-                    ]
-                )
+                places = map(self._agent_of_port.get, columns["port"].tolist())
+                agents = np.array([self._agents[str(agent)] for agent in places])
             yield self._sampled(name, fields, columns, agents, keys, slots)
 
     def _sampled(
@@ -386,14 +362,11 @@ class _Replay:
         by_time = np.argsort(columns["time_ns"][order], kind="stable")
         order, added = order[by_time], added[by_time]
         agents = agents[order]
-        unknown = np.full(len(order), UNKNOWN, np.int64)
-        rows = np.stack(
-            [
-                columns[field][order] if field in columns else unknown
-                for field in fields
-            ],
-            axis=1,
+        unknown = np.full(len(order), records.UNKNOWN, np.int64)
+        known = (
+            columns[field][order] if field in columns else unknown for field in fields
         )
+        rows = np.stack(list(known), axis=1)
         places = list(counted.values())
 
         def take(first: int, last: int) -> None:
@@ -401,7 +374,7 @@ class _Replay:
                 own = agents[first:last] == agent
                 self._counters[agent, places] += added[first:last][own].sum(axis=0)
             flat = array("q", np.ascontiguousarray(rows[first:last]).tobytes())
-            self._live.take(RecordRows(**{name: flat}))
+            self._live.take(records.RecordRows(**{name: flat}))
 
         return _Events(columns["time_ns"][order], take)
 
@@ -505,5 +478,5 @@ def _escaped(text: str) -> str:
 
 
 def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
-    filled = pc.fill_null(table[name], UNKNOWN)
+    filled = pc.fill_null(table[name], records.UNKNOWN)
     return np.asarray(filled.to_numpy(), np.int64)

@@ -11,8 +11,8 @@ with dilation exports the time that passed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
@@ -189,32 +189,40 @@ class Metric:
         return series * (len(FCT_BUCKET_BOUNDS_NS) + 3 if self.kind == HISTOGRAM else 1)
 
 
-def _metric(
-    name: str, kind: str, text: str, *labels: Label, scope: str = RUN
-) -> Metric:
-    return Metric(name=name, kind=kind, help=text, scope=scope, own_labels=labels)
+def _metric(kind: str) -> Callable[..., Metric]:
+    def made(name: str, text: str, *labels: Label) -> Metric:
+        return Metric(name=name, kind=kind, help=text, own_labels=labels)
+
+    return made
+
+
+_counter, _gauge = _metric(COUNTER), _metric(GAUGE)
+_histogram, _info = _metric(HISTOGRAM), _metric(INFO)
+
+
+def _scoped(scope: str, *metrics: Metric) -> tuple[Metric, ...]:
+    """Return metrics of which each thing of a scope has one set of series."""
+    return tuple(replace(metric, scope=scope) for metric in metrics)
 
 
 def _text(name: str, about: str) -> Label:
     return Label(name=name, values=1, help=about)
 
 
-_BUILD_METRICS = (
-    _metric(
+_BUILD_METRICS = _scoped(
+    BUILD,
+    _info(
         "chakram_build_info",
-        INFO,
         "Version of Chakram, and whether its hot modules are compiled; always 1.",
         _text("version", "Version of Chakram."),
         _text("python", "Version of Python."),
         _text("compiled", "`true` if all hot modules are compiled."),
-        scope=BUILD,
     ),
 )
 
 _RUN_METRICS = (
-    _metric(
+    _info(
         "chakram_run_info",
-        INFO,
         "What the run is; always 1.",
         _text("name", "Name of the experiment."),
         _text("case", "Case of the suite; empty outside of suites."),
@@ -223,97 +231,81 @@ _RUN_METRICS = (
         _text("size_scale", "Factor of all message sizes."),
         _text("dilation", "Factor by which time is stretched."),
     ),
-    _metric(
+    _gauge(
         "chakram_run_state",
-        GAUGE,
         "1 for the state that the run is in, 0 for the others.",
         _words("state", RUN_STATES),
     ),
-    _metric(
-        "chakram_run_start_time_seconds",
-        GAUGE,
-        "Unix time at which traffic started.",
-    ),
-    _metric("chakram_run_end_time_seconds", GAUGE, "Unix time at which the run ended."),
-    _metric(
+    _gauge("chakram_run_start_time_seconds", "Unix time at which traffic started."),
+    _gauge("chakram_run_end_time_seconds", "Unix time at which the run ended."),
+    _gauge(
         "chakram_iterations_planned",
-        GAUGE,
         "Iterations that a job is to do, warm-up included; none of jobs in the "
         "background, which repeat until the others have ended.",
         _JOB,
     ),
-    _metric(
+    _counter(
         "chakram_iterations_total",
-        COUNTER,
         "Iterations that all ranks of a job have done, warm-up included.",
         _JOB,
     ),
-    _metric(
+    _histogram(
         "chakram_iteration_duration_seconds",
-        HISTOGRAM,
         "Time of an iteration: first start to last end over the ranks of the job.",
         _JOB,
     ),
-    _metric(
+    _gauge(
         "chakram_iteration_end_time_seconds",
-        GAUGE,
         "Unix time at which the last iteration that all ranks of a job have done "
         "ended.",
         _JOB,
     ),
-    _metric(
+    _counter(
         "chakram_rank_seconds_total",
-        COUNTER,
         "What the ranks did, summed over them: compute, communication, exposed "
         "communication (without compute beside it), idle.",
         _JOB,
         _words("activity", ACTIVITIES),
     ),
-    _metric(
+    _histogram(
         "chakram_collective_duration_seconds",
-        HISTOGRAM,
         "Time of a collective: first start to last end over the ranks of its group.",
         _COLLECTIVE,
     ),
-    _metric(
+    _counter(
         "chakram_collectives_total",
-        COUNTER,
         "Collectives that all their ranks have finished.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
     ),
-    _metric(
+    _counter(
         "chakram_collective_bus_bytes_total",
-        COUNTER,
         "Bytes of finished collectives times the busbw factor of nccl-tests. Its rate "
         "over the rate of chakram_collective_busy_seconds_total is the bus bandwidth.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
     ),
-    _metric(
+    _counter(
         "chakram_collective_busy_seconds_total",
-        COUNTER,
         "Time of finished collectives.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
     ),
-    _metric(
+    _gauge(
         "chakram_collective_bus_bandwidth_bytes_per_second",
-        GAUGE,
         "Bus bandwidth of the last finished collective.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
     ),
-    _metric(
+    _gauge(
         "chakram_predicted_collective_duration_seconds",
-        GAUGE,
         "Time of a collective, mean over those of an iteration, as a model says.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
         _words("source", SOURCES),
     ),
     *(
-        _metric(f"chakram_job_{name}_total", COUNTER, text, _JOB)
+        _counter(f"chakram_job_{name}_total", text, _JOB)
         for name, text in (
             ("collectives", "Collectives and messages that a job has finished."),
             ("collective_seconds", "Time of those."),
@@ -324,78 +316,65 @@ _RUN_METRICS = (
             ("marked_packets", "Packets of that received with a congestion mark."),
         )
     ),
-    _metric(
+    _counter(
         "chakram_message_seconds_total",
-        COUNTER,
         "Where the time of finished messages went, from ready to acknowledged, summed "
         "over them: its rate is how many are in that part at a time.",
         _PART,
     ),
-    _metric(
+    _gauge(
         "chakram_critical_path_seconds",
-        GAUGE,
         "Time on the critical paths of the measured iterations, by part, as `chakram "
         "why` has it; there once the run has ended.",
         _PART,
     ),
-    _metric(
+    _gauge(
         "chakram_lost_seconds",
-        GAUGE,
         "What of that was lost, by cause and place; likewise. The "
         f"{MOST_CAUSES} largest.",
         Label(name="cause", values=MOST_CAUSES, help="Cause, such as `slow link`."),
         _text("place", "Where: a rank, a link, a port, a host, a switch."),
     ),
-    _metric(
+    _gauge(
         "chakram_generator_bound",
-        GAUGE,
         "1 if the measured collectives of one kind and size waited for the generator "
         "for more than 5 % of their time: then its mean is not that of the network.",
     ),
-    _metric(
+    _counter(
         "chakram_generator_bound_collectives_total",
-        COUNTER,
         "Measured collectives that waited for the generator for more than 5 % of "
         "their time.",
         _COLLECTIVE,
     ),
-    _metric(
+    _histogram(
         "chakram_flow_completion_seconds",
-        HISTOGRAM,
         "Completion time of a flow: message posted to last byte acknowledged.",
         _COLLECTIVE,
     ),
-    _metric(
+    _counter(
         "chakram_link_bytes_total",
-        COUNTER,
         "Bytes that one direction of a link of the fabric has carried in the run.",
         _LINK,
         _DIRECTION,
     ),
     *(
-        _metric(f"chakram_host_{name}", COUNTER, text, _HOST)
+        _counter(f"chakram_host_{name}", text, _HOST)
         for name, text in HOST_COUNTERS.values()
     ),
-    _metric(
+    _gauge(
         "chakram_queue_pair_sent_bytes_per_second",
-        GAUGE,
         "Payload that queue pairs have sent over about the last second, least to most "
         "over the queue pairs.",
         _words("share", RATE_SHARES),
     ),
-    _metric(
+    _gauge(
         "chakram_preflight_pairs",
-        GAUGE,
         "Pairs of ports, each direction one, that the test before the run has found "
         "so; no series where there was none.",
         _words("check", CHECKS),
         _words("verdict", (FAILED, UNPROVEN)),
     ),
 )
-
-
-def _agent(name: str, kind: str, text: str, *labels: Label) -> Metric:
-    return _metric(name, kind, text, *labels, scope=AGENT)
 
 
 def _counted_metrics() -> list[Metric]:
@@ -409,9 +388,8 @@ def _counted_metrics() -> list[Metric]:
             if counter.label is not None:
                 values.append(counter.label)
     return [
-        _agent(
+        _counter(
             name,
-            COUNTER,
             FAMILIES[name].help if values else about[name],
             *([_words(FAMILIES[name].label, tuple(values))] if values else []),
         )
@@ -419,59 +397,46 @@ def _counted_metrics() -> list[Metric]:
     ]
 
 
-_AGENT_METRICS = (
-    _agent("chakram_agent_up", GAUGE, "1 while the agent answers the controller."),
-    _agent(
+_AGENT_METRICS = _scoped(
+    AGENT,
+    _gauge("chakram_agent_up", "1 while the agent answers the controller."),
+    _gauge(
         "chakram_agent_clock_offset_seconds",
-        GAUGE,
         "What to add to the agent's clock to get the controller's.",
     ),
-    _agent(
-        "chakram_agent_clock_uncertainty_seconds",
-        GAUGE,
-        "How wrong that offset may be.",
-    ),
-    _agent("chakram_flows_active", GAUGE, "Messages posted and not ended."),
+    _gauge("chakram_agent_clock_uncertainty_seconds", "How wrong that offset may be."),
+    _gauge("chakram_flows_active", "Messages posted and not ended."),
     *_counted_metrics(),
-    _agent(
+    _histogram(
         "chakram_round_trip_seconds",
-        HISTOGRAM,
         "Time from a packet that asked for an acknowledgement to that, of packets sent "
         "once.",
     ),
-    _agent(
+    _histogram(
         "chakram_pacing_error_seconds",
-        HISTOGRAM,
         "How much later than their pace allowed bursts of data were offered to the "
         "wire, where a port or a queue pair has a rate.",
     ),
-    _agent(
+    _histogram(
         "chakram_generator_lag_seconds",
-        HISTOGRAM,
         "How long something due waited for a round of the data plane.",
     ),
-    _agent(
+    _gauge(
         "chakram_generator_lag_max_seconds",
-        GAUGE,
         "The longest that something due had to wait for a round of the data plane.",
     ),
-    _agent(
-        "chakram_generator_rounds_total", COUNTER, "Rounds of the data plane's loops."
-    ),
-    _agent(
+    _counter("chakram_generator_rounds_total", "Rounds of the data plane's loops."),
+    _counter(
         "chakram_generator_late_rounds_total",
-        COUNTER,
         "Rounds of the data plane's loops that came more than 1 ms late.",
     ),
-    _agent(
+    _counter(
         "chakram_generator_busy_seconds_total",
-        COUNTER,
         "Time of those rounds of the data plane's loops, over all processes, in which "
         "something was received or sent.",
     ),
-    _agent(
+    _gauge(
         "chakram_queue_pairs",
-        GAUGE,
         "Queue pairs by what congestion control lets them do: at the rate that they "
         "begin with, below it, or in the error state.",
         _words("state", QUEUE_PAIR_STATES),
@@ -479,59 +444,51 @@ _AGENT_METRICS = (
 )
 
 
-def _switch(name: str, kind: str, text: str, *labels: Label) -> Metric:
-    return _metric(f"chakram_switch_{name}", kind, text, *labels, scope=SWITCHES)
-
-
 _OF_A_CLASS = (_LINK, _DIRECTION, _CLASS)
 
-_SWITCH_METRICS = (
-    _switch(
-        "queue_bytes",
-        GAUGE,
+_SWITCH_METRICS = _scoped(
+    SWITCHES,
+    _gauge(
+        "chakram_switch_queue_bytes",
         "What waits to be sent into a direction of a link, in a class that has sent "
         "anything.",
         *_OF_A_CLASS,
     ),
-    _switch(
-        "marked_packets_total",
-        COUNTER,
+    _counter(
+        "chakram_switch_marked_packets_total",
         "Packets marked when they were sent into a direction of a link.",
         *_OF_A_CLASS,
     ),
-    _switch(
-        "pause_frames_total",
-        COUNTER,
+    _counter(
+        "chakram_switch_pause_frames_total",
         "Pause frames that the sender of a direction of a link got.",
         *_OF_A_CLASS,
     ),
-    _switch(
-        "paused_seconds_total",
-        COUNTER,
+    _counter(
+        "chakram_switch_paused_seconds_total",
         "How long the sender of a direction of a link rested for them.",
         *_OF_A_CLASS,
     ),
-    _switch(
-        "dropped_packets_total",
-        COUNTER,
+    _counter(
+        "chakram_switch_dropped_packets_total",
         "Packets dropped at the port that sends into a direction of a link, or that "
         "they came in by; none is listed where there was none.",
         _LINK,
         _DIRECTION,
         _words("reason", tuple(DROP_REASONS.values())),
     ),
-    _switch(
-        "lost_frames_total",
-        COUNTER,
+    _counter(
+        "chakram_switch_lost_frames_total",
         "Frames that came when the process of the switches had no room for them, or "
         "that the kernel did not take from it.",
     ),
-    _switch(
-        "delay_max_seconds",
-        GAUGE,
+    _gauge(
+        "chakram_switch_delay_max_seconds",
         "The most that a frame has lately left the process of the switches too late.",
     ),
-    _switch("cpu_seconds_total", COUNTER, "CPU time of the process of the switches."),
+    _counter(
+        "chakram_switch_cpu_seconds_total", "CPU time of the process of the switches."
+    ),
 )
 
 METRICS: tuple[Metric, ...] = (

@@ -88,12 +88,10 @@ _COLUMNS = (
 )
 """docs/reference/table.md says what each is."""
 
+_RANK_TIMES = ("iteration", "compute", "communication", "exposed", "idle")
 _RANK_COLUMNS = (
     Column(heading="rank", width=10),
-    *(
-        Column(heading=heading, width=12)
-        for heading in ("iteration", "compute", "communication", "exposed", "idle")
-    ),
+    *(Column(heading=heading, width=12) for heading in _RANK_TIMES),
 )
 
 
@@ -376,13 +374,7 @@ def _exposed(ranks: Sequence[RankSummary], width: int | None) -> list[str]:
     several = len({rank.job for rank in ranks}) > 1
     rows = []
     for rank in listed:
-        times_ns = (
-            rank.iteration_ns,
-            rank.compute_ns,
-            rank.communication_ns,
-            rank.exposed_ns,
-            rank.idle_ns,
-        )
+        times_ns = (getattr(rank, f"{each}_ns") for each in _RANK_TIMES)
         name = f"{rank.job}:{rank.rank}" if several else str(rank.rank)
         rows.append([name, *map(time_text, times_ns)])
     heading, table = fitted(_RANK_COLUMNS, rows, width=width, indent=1)

@@ -18,6 +18,7 @@ from chakram.observe.manifest import KILLED, RUNNING
 from chakram.results.summary import SIMULATE, Summary, SummaryRow
 
 if TYPE_CHECKING:
+    from chakram.fabric.topology import Topology
     from chakram.results.traffic import Traffic
 
 NCCL_TESTS_JSON_VERSION = 3
@@ -56,6 +57,24 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "retransmitted_packets": summary.retransmitted if summary.is_counted else None,
         "ecn_marked_packets": summary.marked if summary.is_counted else None,
         "retransmissions": _retransmissions(summary.traffic),
+    }
+
+
+def fabric_document(topology: Topology, description: str) -> dict[str, Any]:
+    """Return a fabric with its description as plain values."""
+    return {
+        "fabric": description,
+        "hosts": list(topology.hosts),
+        "switches": list(topology.switches),
+        "links": [
+            {
+                "name": link.name,
+                "ends": [str(link.a), str(link.b)],
+                "rate_bps": link.rate_bps,
+                "delay_ns": link.delay_ns,
+            }
+            for link in topology.links
+        ],
     }
 
 

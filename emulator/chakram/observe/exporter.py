@@ -18,17 +18,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, metrics_core
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
-from prometheus_client.metrics_core import (
-    Metric as Family,
-)
 from prometheus_client.registry import Collector
 
 from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
@@ -72,7 +63,7 @@ class SnapshotCollector(Collector):
         self._state = state
         self._refresh = refresh
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> Iterable[metrics_core.Metric]:
         """Return the families that have a value, in the order of the catalogue."""
         if self._refresh is not None:
             self._refresh()
@@ -82,7 +73,7 @@ class SnapshotCollector(Collector):
             if family is not None:
                 yield family
 
-    def describe(self) -> Iterable[Family]:
+    def describe(self) -> Iterable[metrics_core.Metric]:
         """Return nothing: names are unique by construction."""
         return ()
 
@@ -95,7 +86,7 @@ def exposition(state: MetricsState) -> str:
     return encode(registry).decode()
 
 
-def _family(metric: Metric, snapshot: Snapshot) -> Family | None:
+def _family(metric: Metric, snapshot: Snapshot) -> metrics_core.Metric | None:
     if metric.kind == HISTOGRAM:
         observed = snapshot.histograms.get(metric.name)
         return _histogram(metric, observed) if observed else None
@@ -103,22 +94,29 @@ def _family(metric: Metric, snapshot: Snapshot) -> Family | None:
     if not values:
         return None
     if metric.kind == INFO:
-        info = InfoMetricFamily(metric.name.removesuffix("_info"), metric.help)
+        info = metrics_core.InfoMetricFamily(
+            metric.name.removesuffix("_info"), metric.help
+        )
         for labels in values:
             info.add_metric((), dict(zip(metric.label_names, labels, strict=True)))
         return info
+    told = metric.name, metric.help
     family = (
-        CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
+        metrics_core.CounterMetricFamily(*told, labels=metric.label_names)
         if metric.kind == COUNTER
-        else GaugeMetricFamily(metric.name, metric.help, labels=metric.label_names)
+        else metrics_core.GaugeMetricFamily(*told, labels=metric.label_names)
     )
     for labels, value in values.items():
         family.add_metric(labels, value)
     return family
 
 
-def _histogram(metric: Metric, observed: Mapping[Labels, HistogramValues]) -> Family:
-    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
+def _histogram(
+    metric: Metric, observed: Mapping[Labels, HistogramValues]
+) -> metrics_core.Metric:
+    family = metrics_core.HistogramMetricFamily(
+        metric.name, metric.help, labels=metric.label_names
+    )
     for labels, found in observed.items():
         buckets = list(zip(BOUNDS, accumulate(found.counts), strict=True))
         family.add_metric(labels, buckets, sum_value=found.sum_seconds)

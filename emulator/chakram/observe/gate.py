@@ -186,25 +186,14 @@ def judge(
                     f"{rule.check!r} is a truth for each member of a list",
                     "say all(...) or any(...)",
                 )
-            verdicts.append(
-                Verdict(
-                    rule=rule.name or rule.check,
-                    subject=subject,
-                    holds=None if value is None else bool(value),
-                    values=_values(used),
-                )
-            )
+            holds = None if value is None else bool(value)
+            verdicts.append(_verdict(rule, subject, holds, _values(used)))
         if not found and rule.each is not None:
             # A rule about nothing does not hold, unless it says so.
-            verdicts.append(
-                Verdict(
-                    rule=rule.name or rule.check,
-                    subject="",
-                    holds=True if check.or_nothing else None,
-                    values=f"there are no {rule.each}"
-                    + (f" where {rule.where}" if rule.where else ""),
-                )
-            )
+            nothing = f"there are no {rule.each}"
+            nothing += f" where {rule.where}" if rule.where else ""
+            holds = True if check.or_nothing else None
+            verdicts.append(_verdict(rule, "", holds, nothing))
     if comparison is not None:
         told += (
             "A is the baseline, B the run. " + sentences(comparison)[0],
@@ -230,12 +219,13 @@ def _without_fault(
     elif faults is not None:
         found, untested = faults(path)
         reason = untested or reason
-    return Verdict(
-        rule=rule.name or rule.check,
-        subject="",
-        holds=None if found is None else not found,
-        values=reason if found is None else ", ".join(found),
-    )
+    holds = None if found is None else not found
+    return _verdict(rule, "", holds, reason if found is None else ", ".join(found))
+
+
+def _verdict(rule: Rule, subject: str, holds: bool | None, values: str) -> Verdict:
+    called = rule.name or rule.check
+    return Verdict(rule=called, subject=subject, holds=holds, values=values)
 
 
 def _incomplete(which: str, document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -358,27 +348,18 @@ def markdown(judgement: Judgement, *, name: str) -> str:
     verdicts = judgement.verdicts
     failed = [each for each in verdicts if each.holds is not True]
     kept = len(verdicts) - len(failed)
+    told = [code_block("\n".join(judgement.comparison)), ""]
     lines = [
         f"## {code_span(name)}: {'FAILED' if failed else 'passed'}",
         "",
         f"{kept} of {len(verdicts)} conditions hold.",
         "",
-        *(
-            [code_block("\n".join(judgement.comparison)), ""]
-            if judgement.comparison
-            else ()
-        ),
+        *(told if judgement.comparison else ()),
         "| | rule | of | values |",
         "|---|---|---|---|",
     ]
     for each in [*failed, *(each for each in verdicts if each.holds)]:
-        mark = (
-            "ok"
-            if each.holds
-            else "**unknown**"
-            if each.holds is None
-            else "**FAILED**"
-        )
+        mark = {True: "ok", None: "**unknown**", False: "**FAILED**"}[each.holds]
         cells = map(code_span, (each.rule, each.subject, each.values))
         lines.append(f"| {' | '.join((mark, *cells))} |")
     return "\n".join(lines) + "\n"

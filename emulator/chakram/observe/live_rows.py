@@ -136,17 +136,7 @@ class LiveRows:
             return {
                 "total": len(keys),
                 "first": first,
-                "ports": [
-                    dict(zip(PORT_FIELDS, self._ports[key], strict=True))
-                    | dict(
-                        zip(
-                            PORT_SUMS.values(),
-                            self._sums.get(key, _NOTHING),
-                            strict=True,
-                        )
-                    )
-                    for key in listed
-                ],
+                "ports": [self._port(key) for key in listed],
             }
 
     # ---- inside, under the lock ----------------------------------------------------
@@ -187,18 +177,20 @@ class LiveRows:
             return 0.0
         return (row[_SENT] - earlier[_SENT]) * 1e9 / time_ns
 
+    def _port(self, key: tuple[int, int]) -> dict[str, int]:
+        values = *self._ports[key], *self._sums.get(key, _NOTHING)
+        return dict(zip((*PORT_FIELDS, *PORT_SUMS.values()), values, strict=True))
+
     def _queue_pair(self, rows: tuple[array[int], ...]) -> dict[str, object]:
         row, _, earlier = rows
         found: dict[str, object] = dict(zip(QUEUE_PAIR_FIELDS, row, strict=True))
         ends = self._names.ends(row[_RANK], row[_QPN])
         if ends is not None:
-            found |= ends.document()
+            found |= ends.document
             peer = self._pairs.get((ends.peer, ends.peer_qpn))
-            found["frame_delta"] = (
-                None
-                if peer is None
-                else row[_PACKETS_SENT] - peer[0][_PACKETS_RECEIVED]
-            )
+            arrived = None if peer is None else peer[0][_PACKETS_RECEIVED]
+            sent = row[_PACKETS_SENT]
+            found["frame_delta"] = None if arrived is None else sent - arrived
         time_ns = row[_TIME] - earlier[_TIME]
         for name, column in (("data_tx_rate", _SENT), ("data_rx_rate", _RECEIVED)):
             # Bits per nanosecond are Gbit/s.

@@ -74,9 +74,8 @@ class MessageColumns:
     def append_to(self, part: pa.Table) -> pa.Table:
         """Return the next part with the columns; parts come in their order."""
         times_ns = self._next_times(point_to_point(part))
-        return part.append_column("fair_ns", times_ns).append_column(
-            "path", self._paths(part)
-        )
+        part = part.append_column("fair_ns", times_ns)
+        return part.append_column("path", self._paths(part))
 
     def _next_times(self, mask: pa.ChunkedArray) -> pa.Array:
         count = pc.sum(mask).as_py() or 0

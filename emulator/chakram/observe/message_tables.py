@@ -27,12 +27,10 @@ PORTS_LISTED = 16
 
 
 def _times_columns() -> tuple[Column, ...]:
-    return (
-        Column(heading="FCT min", order=8, width=9),
-        Column(heading="FCT p50", order=7, width=9),
-        Column(heading="FCT p95", order=9, width=9),
-        Column(heading="FCT p99", order=3, width=9),
-        Column(heading="FCT max", order=5, width=9),
+    orders = {"min": 8, "p50": 7, "p95": 9, "p99": 3, "max": 5}
+    return tuple(
+        Column(heading=f"FCT {name}", order=order, width=9)
+        for name, order in orders.items()
     )
 
 

@@ -14,37 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.catalogue import (
-    ACTIVITIES,
-    BY_NAME,
-    HOST_COUNTERS,
-    MESSAGE_PARTS,
-    MOST_CAUSES,
-    QUEUE_PAIR_STATES,
-    RATE_SHARES,
-    RUN_STATES,
-    message_size,
-)
+from chakram.observe import catalogue
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
+from chakram.results import counters as layout
+from chakram.results import run_records
 from chakram.results.bandwidth import bus_factor
-from chakram.results.counters import (
-    COUNTERS,
-    DISTRIBUTIONS,
-    FCT_BUCKETS,
-    TOTAL_SLOTS,
-    distribution_slot,
-    fct_bucket,
-    fct_histograms,
-    slot,
-    sum_counters,
-)
-from chakram.results.run_records import (
-    CollectiveIdentity,
-    CollectiveKey,
-    CollectiveRecord,
-    RankRecord,
-    is_generator_bound,
-)
 from chakram.switch.outcomes import DROP_REASONS
 
 if TYPE_CHECKING:
@@ -84,7 +58,7 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
         place,
         counter.factor,
     )
-    for place, counter in enumerate(COUNTERS)
+    for place, counter in enumerate(layout.COUNTERS)
     if counter.metric is not None
 )
 """Metric, its own labels, the slot it comes from, and the factor to its unit."""
@@ -124,16 +98,18 @@ class MetricsState:
         if build is not None:
             self._set_info("chakram_build_info", build)
         self._set("chakram_generator_bound", (), 0)
-        self.set_state(RUN_STATES[0])
+        self.set_state(catalogue.RUN_STATES[0])
 
     # ---- the run -------------------------------------------------------------------
 
     def set_state(self, state: str) -> None:
         """Note the state of the run, one of ``RUN_STATES``."""
-        if state not in RUN_STATES:
-            raise ValueError(f"state {state!r} is none of {', '.join(RUN_STATES)}")
+        if state not in catalogue.RUN_STATES:
+            raise ValueError(
+                f"state {state!r} is none of {', '.join(catalogue.RUN_STATES)}"
+            )
         with self._lock:
-            for name in RUN_STATES:
+            for name in catalogue.RUN_STATES:
                 self._set("chakram_run_state", (name,), int(name == state))
 
     def set_start_time(self, unix_seconds: float) -> None:
@@ -170,8 +146,8 @@ class MetricsState:
     def set_predictions(
         self,
         source: str,
-        times_ns: Mapping[CollectiveKey, int],
-        identities: Iterable[CollectiveIdentity],
+        times_ns: Mapping[run_records.CollectiveKey, int],
+        identities: Iterable[run_records.CollectiveIdentity],
     ) -> None:
         """Note what a model says of the collectives of an iteration."""
         found: dict[Labels, list[int]] = {}
@@ -179,16 +155,16 @@ class MetricsState:
         for identity in identities:
             time_ns = times_ns.get(identity.key)
             if time_ns is not None:
-                labels = (str(identity.op), message_size(identity.size_bytes), source)
+                labels = (
+                    str(identity.op),
+                    catalogue.message_size(identity.size_bytes),
+                    source,
+                )
                 found.setdefault(labels, []).append(time_ns)
         with self._lock:
             for labels, values in found.items():
-                mean_seconds = sum(values) / len(values) * 1e-9
-                self._set(
-                    "chakram_predicted_collective_duration_seconds",
-                    labels,
-                    mean_seconds,
-                )
+                name = "chakram_predicted_collective_duration_seconds"
+                self._set(name, labels, sum(values) / len(values) * 1e-9)
 
     def set_preflight(self, findings: Iterable[Finding]) -> None:
         """Note what the test of the fabric before the run has found."""
@@ -203,17 +179,17 @@ class MetricsState:
             for labels, found in pairs.items():
                 self._set("chakram_preflight_pairs", labels, len(found))
 
-    def add_collectives(self, records: Iterable[CollectiveRecord]) -> None:
+    def add_collectives(self, records: Iterable[run_records.CollectiveRecord]) -> None:
         """Count finished collectives."""
         with self._lock:
             for record in records:
                 self._add_collective(record)
 
-    def add_ranks(self, records: Iterable[RankRecord]) -> None:
+    def add_ranks(self, records: Iterable[run_records.RankRecord]) -> None:
         """Count what ranks did, and iterations that all ranks of a job have done."""
         with self._lock:
             for record in records:
-                for activity in ACTIVITIES:
+                for activity in catalogue.ACTIVITIES:
                     seconds = getattr(record, f"{activity}_ns") * 1e-9
                     labels = (record.job, activity)
                     self._add("chakram_rank_seconds_total", labels, seconds)
@@ -241,11 +217,11 @@ class MetricsState:
         seconds = {
             "generator": int(posting_ns.sum()) + lost_ns,
             "own port": total("own_port_ns") - lost_ns,
-            **{name: total(f"{name}_ns") for name in MESSAGE_PARTS[2:-1]},
+            **{name: total(f"{name}_ns") for name in catalogue.MESSAGE_PARTS[2:-1]},
             "network": int(flight_ns.sum()),
         }
         with self._lock:
-            for part in MESSAGE_PARTS:
+            for part in catalogue.MESSAGE_PARTS:
                 name = "chakram_message_seconds_total"
                 self._add(name, (part,), seconds[part] * 1e-9)
 
@@ -255,7 +231,7 @@ class MetricsState:
             for part, time_ns in why.parts_ns.items():
                 name = "chakram_critical_path_seconds"
                 self._set(name, (str(part),), time_ns * 1e-9)
-            for each in why.causes[:MOST_CAUSES]:
+            for each in why.causes[: catalogue.MOST_CAUSES]:
                 labels = (each.cause, each.place)
                 self._set("chakram_lost_seconds", labels, each.lost_ns * 1e-9)
 
@@ -264,7 +240,7 @@ class MetricsState:
         with self._lock:
             for host, counted in hosts.items():
                 for column, value in counted.items():
-                    name = f"chakram_host_{HOST_COUNTERS[column][0]}"
+                    name = f"chakram_host_{catalogue.HOST_COUNTERS[column][0]}"
                     factor = 1e-9 if column.endswith("_ns") else 1
                     self._set(name, (host,), value * factor)
 
@@ -274,7 +250,7 @@ class MetricsState:
             return
         ordered = sorted(bytes_per_second)
         with self._lock:
-            for text in RATE_SHARES:
+            for text in catalogue.RATE_SHARES:
                 place = round(float(text) * (len(ordered) - 1))
                 name = "chakram_queue_pair_sent_bytes_per_second"
                 self._set(name, (text,), ordered[place])
@@ -296,22 +272,19 @@ class MetricsState:
             for direction, end in (("up", link.a), ("down", link.b)):
                 port = counters.ports[str(end)]
                 for klass, sent in enumerate(port["sent_packets"]):
-                    if (
-                        sent
-                        or port["queue_bytes"][klass]
-                        or port["pfc_received"][klass]
-                    ):
+                    waiting, paused = (
+                        port["queue_bytes"][klass],
+                        port["pfc_received"][klass],
+                    )
+                    if sent or waiting or paused:
+                        place = (link.name, direction, str(klass))
+                        paused_s = port["paused_ns"][klass] * 1e-9
+                        marked = port["marked_packets"][klass]
                         values += [
-                            (name, (link.name, direction, str(klass)), number)
-                            for name, number in (
-                                ("queue_bytes", port["queue_bytes"][klass]),
-                                ("marked_packets_total", port["marked_packets"][klass]),
-                                ("pause_frames_total", port["pfc_received"][klass]),
-                                (
-                                    "paused_seconds_total",
-                                    port["paused_ns"][klass] * 1e-9,
-                                ),
-                            )
+                            ("queue_bytes", place, waiting),
+                            ("marked_packets_total", place, marked),
+                            ("pause_frames_total", place, paused),
+                            ("paused_seconds_total", place, paused_s),
                         ]
                 values += [
                     ("dropped_packets_total", (link.name, direction, text), dropped)
@@ -345,16 +318,17 @@ class MetricsState:
         Raises:
             ValueError: If there are not as many as there should be.
         """
-        if len(values) != TOTAL_SLOTS:
+        if len(values) != layout.TOTAL_SLOTS:
             raise ValueError(
-                f"{len(values)} counters of {agent} instead of {TOTAL_SLOTS}"
+                f"{len(values)} counters of {agent} instead of {layout.TOTAL_SLOTS}"
             )
         with self._lock:
             self._counters[agent] = values
             for name, own_labels, source, factor in _AGENT_COUNTERS:
                 self._set(name, (agent, *own_labels), values[source] * factor)
-            active = values[slot("flows_started")] - sum(
-                values[slot(name)] for name in ("flows_completed", "flows_failed")
+            active = values[layout.slot("flows_started")] - sum(
+                values[layout.slot(name)]
+                for name in ("flows_completed", "flows_failed")
             )
             self._set("chakram_flows_active", (agent,), max(0, active))
 
@@ -376,7 +350,7 @@ class MetricsState:
             ):
                 self._set(f"chakram_generator_{name}", (agent,), value)
             counts = (at_line, limited, failed)
-            for state, count in zip(QUEUE_PAIR_STATES, counts, strict=True):
+            for state, count in zip(catalogue.QUEUE_PAIR_STATES, counts, strict=True):
                 self._set("chakram_queue_pairs", (agent, state), count)
 
     # ---- reading -------------------------------------------------------------------
@@ -399,14 +373,14 @@ class MetricsState:
             }
             counters = list(self._counters.values())
             by_agent = dict(self._counters)
-        for name in DISTRIBUTIONS:
-            first = distribution_slot(name)
+        for name in layout.DISTRIBUTIONS:
+            first = layout.distribution_slot(name)
             for agent, counted in by_agent.items():
                 metric = f"chakram_{name}_seconds"
                 histograms.setdefault(metric, {})[self._full(metric, (agent,))] = (
                     HistogramValues(
-                        tuple(counted[first : first + FCT_BUCKETS]),
-                        counted[first + FCT_BUCKETS] * 1e-9,
+                        tuple(counted[first : first + layout.FCT_BUCKETS]),
+                        counted[first + layout.FCT_BUCKETS] * 1e-9,
                     )
                 )
         if counters:
@@ -415,15 +389,15 @@ class MetricsState:
                 self._full(name, (str(found.op),)): HistogramValues(
                     found.counts, found.sum_ns * 1e-9
                 )
-                for found in fct_histograms(sum_counters(counters))
+                for found in layout.fct_histograms(layout.sum_counters(counters))
             }
         return Snapshot(values, histograms)
 
     # ---- inside, under the lock ----------------------------------------------------
 
-    def _add_collective(self, record: CollectiveRecord) -> None:
+    def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
-        labels = (str(identity.op), message_size(identity.size_bytes))
+        labels = (str(identity.op), catalogue.message_size(identity.size_bytes))
         seconds = record.duration_ns * 1e-9
         self._add("chakram_collectives_total", labels, 1)
         self._add("chakram_collective_busy_seconds_total", labels, seconds)
@@ -448,7 +422,7 @@ class MetricsState:
         if record.measured and identity.op is not CollectiveOp.BARRIER:
             self._judge(record, labels[:1])
 
-    def _judge(self, record: CollectiveRecord, labels: Labels) -> None:
+    def _judge(self, record: run_records.CollectiveRecord, labels: Labels) -> None:
         """Note for how long collectives like this one waited for the generator."""
         if record.generator_bound:
             self._add("chakram_generator_bound_collectives_total", labels, 1)
@@ -458,12 +432,12 @@ class MetricsState:
         waits[0] += record.generator_wait_ns
         waits[1] += record.duration_ns
         is_bound = any(
-            is_generator_bound(wait_ns / max(1, time_ns))
+            run_records.is_generator_bound(wait_ns / max(1, time_ns))
             for wait_ns, time_ns in self._waits.values()
         )
         self._set("chakram_generator_bound", (), int(is_bound))
 
-    def _add_rank(self, record: RankRecord) -> None:
+    def _add_rank(self, record: run_records.RankRecord) -> None:
         key = (record.job, record.iteration)
         count, start_ns, end_ns = self._open_iterations.pop(
             key, (0, record.start_ns, record.end_ns)
@@ -491,8 +465,10 @@ class MetricsState:
 
     def _observe(self, name: str, labels: Labels, time_ns: int) -> None:
         _check_labels(name, labels)
-        counts = self._counts.setdefault(name, {}).setdefault(labels, [0] * FCT_BUCKETS)
-        counts[fct_bucket(time_ns)] += 1
+        counts = self._counts.setdefault(name, {}).setdefault(
+            labels, [0] * layout.FCT_BUCKETS
+        )
+        counts[layout.fct_bucket(time_ns)] += 1
         sums = self._sums.setdefault(name, {})
         sums[labels] = sums.get(labels, 0.0) + time_ns * 1e-9
 
@@ -505,7 +481,7 @@ class MetricsState:
         self._set(name, tuple(labels[label] for label in names), 1)
 
     def _full(self, name: str, labels: Labels) -> Labels:
-        if BY_NAME[name].label_names[:1] == ("run_id",):
+        if catalogue.BY_NAME[name].label_names[:1] == ("run_id",):
             return (self._run_id, *labels)
         return labels
 
@@ -536,7 +512,9 @@ def metrics_of(manifest: RunManifest) -> MetricsState:
 
 def _labels_given(name: str) -> tuple[str, ...]:
     """Return the labels of a metric whose values its caller gives: not the run's."""
-    return tuple(each for each in BY_NAME[name].label_names if each != "run_id")
+    return tuple(
+        each for each in catalogue.BY_NAME[name].label_names if each != "run_id"
+    )
 
 
 def _check_labels(name: str, labels: Labels) -> None:
@@ -548,4 +526,4 @@ def _check_labels(name: str, labels: Labels) -> None:
         )
 
 
-_LABELS_GIVEN = {name: len(_labels_given(name)) for name in BY_NAME}
+_LABELS_GIVEN = {name: len(_labels_given(name)) for name in catalogue.BY_NAME}

@@ -117,13 +117,13 @@ class BenchRow:
     """
 
     size: BenchSize
-    time_ns: float
-    times_ns: tuple[float, ...]
-    wrong: int | None
-    bound_ns: float | None
-    bound_share: float | None
-    net_bytes: float | None
-    generator_bound: int
+    time_ns: float = 0.0
+    times_ns: tuple[float, ...] = ()
+    wrong: int | None = None
+    bound_ns: float | None = None
+    bound_share: float | None = None
+    net_bytes: float | None = None
+    generator_bound: int = 0
 
     @property
     def algbw(self) -> float:
@@ -234,10 +234,7 @@ def _row(
     by_rank: Mapping[int, Sequence[float]],
 ) -> BenchRow:
     if not groups or not size.input_bytes:
-        return BenchRow(
-            size=size, time_ns=0.0, times_ns=(), wrong=None, bound_ns=None,
-            bound_share=None, net_bytes=None, generator_bound=0,
-        )  # fmt: skip
+        return BenchRow(size=size)
     lasting: dict[int, list[float]] = defaultdict(list)
     means: list[float] = []
     for (iteration, _), records in groups.items():
@@ -342,8 +339,8 @@ def opening(
     config = test.config
     factor = "step_factor" in config
     step = config["step_factor" if factor else "step_bytes"]
-    lines = [f"# !! {banner}" for banner in banners]
-    lines += [
+    return [
+        *(f"# !! {banner}" for banner in banners),
         f"# nccl-tests version 2.19 as printed by chakram {version}",
         f"# Collective test starting: {test.name}",
         f"# nThread {config['nthreads']} nGpus {config['ngpus']} "
@@ -361,7 +358,6 @@ def opening(
             for rank, (host, what) in enumerate(test.devices)
         ),
     ]
-    return lines
 
 
 def closing(

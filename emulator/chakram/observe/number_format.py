@@ -15,6 +15,11 @@ def time_text(time_ns: float | None) -> str:
     return f"{time_us:.1f}" if time_us >= 1000 else f"{time_us:.2f}"
 
 
+def errors_text(errors: float | None) -> str:
+    """Return a difference in standard errors, of which exact times have none."""
+    return MISSING if errors is None else "exact" if errors > 1e6 else f"{errors:.1f}"
+
+
 def percent_text(share: float | None, sign: str = "") -> str:
     """Return a share in percent with one digit behind the point."""
     return MISSING if share is None else f"{100 * share:{sign}.1f}"

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.observe.tables import (
-    OPERATIONS,
-    arrays,
-    in_order,
-    int64,
-    known_numbers,
-    names_of,
-)
+from chakram.observe import tables
 from chakram.program.columns import COMPUTE, OperationColumns
 from chakram.results.records import COMPUTATION_FIELDS, SHARE_FIELDS, RecordRows
 from chakram.trace.short_columns import NO_VALUE
@@ -53,18 +46,16 @@ class OperationTables:
     ) -> None:
         self._warmup = warmup
         self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
-        self._jobs = names_of([job for job, _ in operations.ranks])
+        self._jobs = tables.names_of([job for job, _ in operations.ranks])
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
-        self._first = int64(operations.first)
-        self._identity_of = pc.if_else(
-            pc.greater_equal(int64(operations.identity_of), 0),
-            int64(operations.identity_of),
-            None,
-        )
+        self._first = tables.int64(operations.first)
+        identity_of = tables.int64(operations.identity_of)
+        known = pc.greater_equal(identity_of, 0)
+        self._identity_of = pc.if_else(known, identity_of, None)
         found = operations.identities
-        self._groups = names_of([identity.key.group for identity in found])
+        self._groups = tables.names_of([identity.key.group for identity in found])
         self._ks = pa.array([identity.key.k for identity in found], pa.int32())
-        self._end_causes = names_of(END_CAUSES)
+        self._end_causes = tables.names_of(END_CAUSES)
         # Ranks that do the same share their columns: what these say is kept once.
         programs = [rank.program for rank in plan.ranks()]
         keys = [(each.job, id(each.columns)) for each in programs]
@@ -76,8 +67,8 @@ class OperationTables:
         self._place = pa.array([place_of[key] for key in keys], pa.int64())
         self._lengths = pa.array([len(each.columns) for each in programs], pa.int64())
         kinds = [kind for each in of_all for kind in each.kinds]
-        self._kind = pc.take(names_of(KINDS), pa.array(kinds, pa.int32()))
-        self._name = names_of(
+        self._kind = pc.take(tables.names_of(KINDS), pa.array(kinds, pa.int32()))
+        self._name = tables.names_of(
             [each.name(row) for each in of_all for row in _rows(each)]
         )
         self._stream = pa.array(
@@ -90,12 +81,8 @@ class OperationTables:
             ],
             pa.int64(),
         )
-        self._nominal = pa.array(
-            nominal_times(
-                [(key[0], each, weights[key]) for key, each in distinct.items()]
-            ),
-            pa.int64(),
-        )
+        weighted = [(key[0], each, weights[key]) for key, each in distinct.items()]
+        self._nominal = pa.array(nominal_times(weighted), pa.int64())
 
     def table(self, rows: RecordRows) -> pa.Table:
         """Return the table of the shares, checked by the joiner, and computations.
@@ -103,15 +90,11 @@ class OperationTables:
         Raises:
             ValueError: If a row does not belong to the plan.
         """
-        return pa.concat_tables(
-            [
-                self._table(rows.computations, COMPUTATION_FIELDS),
-                self._table(rows.shares, SHARE_FIELDS),
-            ]
-        )
+        computations = self._table(rows.computations, COMPUTATION_FIELDS)
+        return pa.concat_tables([computations, self._table(rows.shares, SHARE_FIELDS)])
 
     def _table(self, rows: array[int], fields: Sequence[str]) -> pa.Table:
-        raw = arrays(rows, fields)
+        raw = tables.arrays(rows, fields)
         made = {name: raw[name] for name in _NUMBERS}
         rank, operation = raw["rank"], raw["operation"]
         inside = pc.and_(
@@ -129,8 +112,8 @@ class OperationTables:
             for name in ("ready_ns", "start_ns", "end_ns"):
                 made[name] = pc.add(raw[name], offset_ns)
         nothing = pa.nulls(len(rank), pa.int64())
-        known = known_numbers(raw, set(fields) - set(_NUMBERS))
-        return in_order(
+        known = tables.known_numbers(raw, set(fields) - set(_NUMBERS))
+        return tables.in_order(
             made
             | {
                 "measured": pc.greater_equal(raw["iteration"], self._warmup),
@@ -148,7 +131,7 @@ class OperationTables:
                 "end_rank": pc.take(self._ranks, known.get("end_rank", nothing)),
                 "end_number": known.get("end_number", nothing),
             },
-            OPERATIONS,
+            tables.OPERATIONS,
         )
 
 

@@ -24,30 +24,25 @@ from chakram.preflight.report import (
 PREFLIGHT = "preflight"
 """Name of its files, without their endings."""
 
+
+def _fields(kind: pa.DataType, *names: str, nullable: bool = True) -> list[pa.Field]:
+    return [pa.field(name, kind, nullable=nullable) for name in names]
+
+
 PREFLIGHT_SCHEMA = pa.schema(
     [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("destination", pa.string(), nullable=False),
-        pa.field("probes_sent", pa.int64(), nullable=False),
-        pa.field("probes_arrived", pa.int64(), nullable=False),
-        pa.field("paths_failed", pa.list_(pa.int64()), nullable=False),
-        pa.field("path_mtu", pa.int64()),
-        pa.field("packet_bytes", pa.int64()),
-        pa.field("goodput_bps", pa.float64()),
-        pa.field("expected_bps", pa.float64()),
-        pa.field("train_bps", pa.float64()),
-        pa.field("rate_share", pa.float64()),
-        pa.field("together_bps", pa.float64()),
-        pa.field("together_share", pa.float64()),
-        pa.field("round_trip_min_ns", pa.int64()),
-        pa.field("round_trip_p50_ns", pa.int64()),
-        pa.field("round_trip_p99_ns", pa.int64()),
-        pa.field("jitter_ns", pa.float64()),
-        pa.field("packets", pa.int64(), nullable=False),
-        pa.field("retransmitted", pa.int64(), nullable=False),
-        pa.field("generator_share", pa.float64()),
-        pa.field("failed", pa.list_(pa.string()), nullable=False),
+        *_fields(pa.string(), "run_id", "source", "destination", nullable=False),
+        *_fields(pa.int64(), "probes_sent", "probes_arrived", nullable=False),
+        *_fields(pa.list_(pa.int64()), "paths_failed", nullable=False),
+        *_fields(pa.int64(), "path_mtu", "packet_bytes"),
+        *_fields(pa.float64(), "goodput_bps", "expected_bps", "train_bps"),
+        *_fields(pa.float64(), "rate_share", "together_bps", "together_share"),
+        *_fields(pa.int64(), "round_trip_min_ns", "round_trip_p50_ns"),
+        *_fields(pa.int64(), "round_trip_p99_ns"),
+        *_fields(pa.float64(), "jitter_ns"),
+        *_fields(pa.int64(), "packets", "retransmitted", nullable=False),
+        *_fields(pa.float64(), "generator_share"),
+        *_fields(pa.list_(pa.string()), "failed", nullable=False),
     ]
 )
 """One row per pair and direction; ``failed``: the checks that it has not passed."""
@@ -170,16 +165,10 @@ def save_preflight(
     for finding in report.failures:
         for pair in finding.pairs:
             failed.setdefault(pair, []).append(finding.check)
-    rows = [
-        _row(pair)
-        | {
-            "run_id": run_id,
-            "failed": list(
-                dict.fromkeys(failed.get((pair.source, pair.destination), ()))
-            ),
-        }
-        for pair in report.pairs
-    ]
+    rows = []
+    for each in report.pairs:
+        own = dict.fromkeys(failed.get((each.source, each.destination), ()))
+        rows.append(_row(each) | {"run_id": run_id, "failed": list(own)})
     metadata = {
         "chakram.schema_version": str(SCHEMA_VERSION),
         "chakram.run_id": run_id,

@@ -7,9 +7,8 @@ same; what they stand for is joined when somebody reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.addresses import family_of
 from chakram.results.statistics import QueuePairStatistics, columns_of
@@ -40,35 +39,15 @@ def flow_name(
     return f"{job}/{group}/{channel}.{index}/{rank}>{peer}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePairEnds:
-    """A queue pair and its peer, seen from the side that sends.
+class QueuePairEnds(NamedTuple):
+    """A queue pair, by the names of the Open Traffic Generator, and its peer.
 
-    ``source_port`` and ``destination_port`` are what the ports are in the topology,
-    None if unknown here; ``peer`` is the number of the rank at the other end.
+    ``peer`` is the number of the rank at the other end.
     """
 
-    flow_name: str
-    source_port: str | None
-    destination_port: str | None
-    qpn: int
+    document: dict[str, object]
     peer: int
     peer_qpn: int
-    source_address: str | None
-    destination_address: str
-
-    def document(self) -> dict[str, object]:
-        """Return it by the names of the Open Traffic Generator."""
-        family = family_of(self.destination_address)
-        return {
-            "flow_name": self.flow_name,
-            "port_tx": self.source_port,
-            "port_rx": self.destination_port,
-            "src_qp": self.qpn,
-            "dest_qp": self.peer_qpn,
-            f"src_{family}": self.source_address,
-            f"dest_{family}": self.destination_address,
-        }
 
 
 class QueuePairNames:
@@ -107,21 +86,17 @@ class QueuePairNames:
 
     def _ends(self, rank: RankPlan, pair: QueuePairPlan) -> QueuePairEnds:
         own, other = self._ports.get(rank.port), self._ports.get(pair.remote_port)
-        job = rank.program.job
-        return QueuePairEnds(
-            flow_name=flow_name(
-                job,
-                pair.group,
-                pair.channel,
-                pair.index,
-                rank=rank.program.rank,
-                peer=pair.peer_rank,
-            ),
-            source_port=own.host if own is not None else None,
-            destination_port=other.host if other is not None else None,
-            qpn=pair.qpn,
-            peer=self._numbers.get((job, pair.peer_rank), -1),
-            peer_qpn=pair.remote_qpn,
-            source_address=own.address if own is not None else None,
-            destination_address=pair.remote_address,
-        )
+        job, place = rank.program.job, (pair.group, pair.channel, pair.index)
+        name = flow_name(job, *place, rank=rank.program.rank, peer=pair.peer_rank)
+        family = family_of(pair.remote_address)
+        document: dict[str, object] = {
+            "flow_name": name,
+            "port_tx": own.host if own is not None else None,
+            "port_rx": other.host if other is not None else None,
+            "src_qp": pair.qpn,
+            "dest_qp": pair.remote_qpn,
+            f"src_{family}": own.address if own is not None else None,
+            f"dest_{family}": pair.remote_address,
+        }
+        peer = self._numbers.get((job, pair.peer_rank), -1)
+        return QueuePairEnds(document, peer, pair.remote_qpn)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, flow_name
+from chakram.observe.tables import plain_names
 from chakram.results.traffic import Traffic
 
 _KEY = ["job", "rank", "qpn"]
@@ -64,15 +65,10 @@ def queue_pair_metrics(
     """
     if not ends.num_rows:
         return pa.table({})
-    ends = _with_recorded(_plain(ends), are_divided=are_divided)
+    ends = _with_recorded(plain_names(ends), are_divided=are_divided)
     last = _last(samples)
-    times = (
-        _plain(flows)
-        .group_by(["job", "src", "qpn"])
-        .aggregate(
-            [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
-        )
-    )
+    sums = [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
+    times = plain_names(flows).group_by(["job", "src", "qpn"]).aggregate(sums)
     order = pa.array(range(ends.num_rows), pa.int64())
     table = ends.append_column("order", order)
     table = table.join(last, keys=_KEY)
@@ -91,17 +87,9 @@ def queue_pair_metrics(
         right_keys=["job", "src", "qpn"],
     )
     table = table.sort_by("order").combine_chunks()
+    named = table.select(["job", "group", "channel", "index", "rank", "peer"])
     columns: dict[str, Any] = {
-        "flow_name": [
-            flow_name(job, group, channel, index, rank=rank, peer=peer)
-            for job, group, channel, index, rank, peer in zip(
-                *(
-                    table[name].to_pylist()
-                    for name in ("job", "group", "channel", "index", "rank", "peer")
-                ),
-                strict=True,
-            )
-        ]
+        "flow_name": [flow_name(**row) for row in named.to_pylist()]
     }
     numbers = {name: table[name].to_pylist() for name in ("port", "peer_port")}
     for name, column in (("port_tx", "port"), ("port_rx", "peer_port")):
@@ -146,7 +134,7 @@ def port_metrics(
         [(name, "max") for name in _OF_PORTS]
     )
     own = _summed(own, "port", [f"{name}_max" for name in _OF_PORTS], _OF_PORTS)
-    pairs = _plain(ends).select([*_KEY, "port"]).join(_last(samples), keys=_KEY)
+    pairs = plain_names(ends).select([*_KEY, "port"]).join(_last(samples), keys=_KEY)
     pairs = _summed(pairs, "port", COUNTED, tuple(PORT_SUMS.values()))
     numbers = pa.table({"port": pa.array(sorted(ports), pa.int32())})
     table = numbers.join(own, keys="port").join(pairs, keys="port").sort_by("port")
@@ -228,7 +216,9 @@ def _summed(
 
 def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
     """Return the last counters of each queue pair: counters never fall."""
-    found = _plain(samples).group_by(_KEY).aggregate([(name, "max") for name in names])
+    found = (
+        plain_names(samples).group_by(_KEY).aggregate([(name, "max") for name in names])
+    )
     found = found.select([*_KEY, *(f"{name}_max" for name in names)])
     return found.rename_columns([*_KEY, *names])
 
@@ -238,18 +228,3 @@ def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedAr
     positive = pc.if_else(pc.greater(time_ns, 0), time_ns, None)
     bits = pc.multiply(pc.cast(nbytes, pa.float64()), 8.0)
     return pc.divide(bits, pc.cast(positive, pa.float64()))
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """Return *table* with its names as plain strings: parts have dictionaries apart."""
-    return table.cast(
-        pa.schema(
-            [
-                (
-                    item.name,
-                    pa.string() if pa.types.is_dictionary(item.type) else item.type,
-                )
-                for item in table.schema
-            ]
-        )
-    )

@@ -39,18 +39,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chakram.errors import PeerError, RunDirectoryError
+from chakram.observe import manifest as manifests
 from chakram.observe.collective_table import collectives_table
 from chakram.observe.fault_table import faults_table
 from chakram.observe.growing_table import PartedTable
-from chakram.observe.manifest import (
-    COMPLETE,
-    PARTIAL,
-    SCHEMA_VERSION,
-    SIMULATE,
-    RunManifest,
-    write_manifest,
-    write_whole,
-)
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.operation_tables import OperationTables
 from chakram.observe.run_lock import RunLock, boot_id
@@ -64,15 +56,10 @@ from chakram.observe.tables import (
     records_table,
     with_bounds,
 )
+from chakram.results import run_records
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
-from chakram.results.run_records import (
-    CollectiveKey,
-    CollectiveRecord,
-    LinkRecord,
-    RankRecord,
-)
 
 if TYPE_CHECKING:
     from chakram.plan.plan import Plan
@@ -93,8 +80,8 @@ _MAX_SAME_SECOND = 1000
 class NewRecords:
     """What a batch of rows completed: collectives, and iterations of ranks."""
 
-    collectives: Sequence[CollectiveRecord]
-    ranks: Sequence[RankRecord]
+    collectives: Sequence[run_records.CollectiveRecord]
+    ranks: Sequence[run_records.RankRecord]
 
 
 class RunDirectory:
@@ -104,13 +91,15 @@ class RunDirectory:
     ``RunDirectoryError``.
     """
 
-    def __init__(self, path: Path, manifest: RunManifest, lock: RunLock) -> None:
+    def __init__(
+        self, path: Path, manifest: manifests.RunManifest, lock: RunLock
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self._lock = lock
         self._pending = RecordRows()
-        self._pending_collectives: list[CollectiveRecord] = []
-        self._pending_ranks: list[RankRecord] = []
+        self._pending_collectives: list[run_records.CollectiveRecord] = []
+        self._pending_ranks: list[run_records.RankRecord] = []
         self._sample_tables: SampleTables | None = None
         self._operations: OperationTable | None = None
         self._joiner: CollectiveJoiner | None = None
@@ -121,7 +110,7 @@ class RunDirectory:
         self._endless_jobs: frozenset[str] = frozenset()
         self._is_full = False
         metadata = {
-            "chakram.schema_version": str(SCHEMA_VERSION),
+            "chakram.schema_version": str(manifests.SCHEMA_VERSION),
             "chakram.run_id": manifest.run_id,
             "chakram.case": manifest.case or "",
         }
@@ -138,7 +127,7 @@ class RunDirectory:
         cls,
         parent: Path,
         *,
-        manifest: RunManifest,
+        manifest: manifests.RunManifest,
         started: datetime,
         experiment_text: str = "",
     ) -> RunDirectory:
@@ -156,7 +145,7 @@ class RunDirectory:
         path = make_folder(
             parent,
             manifest.name,
-            kind=SIMULATE if manifest.world == SIMULATE else "",
+            kind=manifests.SIMULATE if manifest.world == manifests.SIMULATE else "",
             started=started,
             experiment_text=experiment_text,
         )
@@ -165,14 +154,14 @@ class RunDirectory:
             if lock.is_held:
                 held = {"hostname": os.uname().nodename, "boot_id": boot_id()}
                 manifest = replace(manifest, lock=held)
-            write_manifest(path, manifest)
+            manifests.write_manifest(path, manifest)
         return cls(path, manifest, lock)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the manifest."""
         self.manifest = replace(self.manifest, **changes)
         with _explained(self.path):
-            write_manifest(self.path, self.manifest)
+            manifests.write_manifest(self.path, self.manifest)
 
     def begin(
         self,
@@ -211,7 +200,7 @@ class RunDirectory:
             operations,
             warmup=warmup,
             offsets_ns=offsets_ns,
-            has_arrivals=self.manifest.world != SIMULATE,
+            has_arrivals=self.manifest.world != manifests.SIMULATE,
         )
         self._flow_tables = FlowTables(
             operations,
@@ -226,7 +215,7 @@ class RunDirectory:
         self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns, names=ports)
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
-            write_whole(self.path / "plan.json", text)
+            manifests.write_whole(self.path / "plan.json", text)
             ranks = plan.ranks()
             for first in range(0, len(ranks), RANKS_PER_PART):
                 some = ranks[first : first + RANKS_PER_PART]
@@ -325,19 +314,20 @@ class RunDirectory:
     def write_metrics(self, text: str) -> None:
         """Write down what the metrics were at the end, as OpenMetrics text."""
         with _explained(self.path):
-            write_whole(self.path / LAST_METRICS, text)
+            manifests.write_whole(self.path / LAST_METRICS, text)
 
     def finish(
         self,
-        status: str = COMPLETE,
+        status: str = manifests.COMPLETE,
         *,
         ended: datetime,
         reason: str | None = None,
-        links: Sequence[LinkRecord] = (),
-        bound: Mapping[CollectiveKey, int] | None = None,
-        alone: Mapping[CollectiveKey, int] | None = None,
-        ceiling: Mapping[CollectiveKey, int] | None = None,
-        predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
+        links: Sequence[run_records.LinkRecord] = (),
+        bound: Mapping[run_records.CollectiveKey, int] | None = None,
+        alone: Mapping[run_records.CollectiveKey, int] | None = None,
+        ceiling: Mapping[run_records.CollectiveKey, int] | None = None,
+        predictions: Mapping[str, Mapping[run_records.CollectiveKey, int]]
+        | None = None,
         flow_bound: Callable[[str, int, int, int], int] | None = None,
         messages: MessageColumns | None = None,
         **changes: Any,
@@ -366,7 +356,7 @@ class RunDirectory:
                 record
                 for record in self._joiner.unfinished()
                 # Of a job without an end, the last iteration never is complete.
-                if status != COMPLETE
+                if status != manifests.COMPLETE
                 or record.identity.key.job not in self._endless_jobs
             ]
         problem: RunDirectoryError | None = None
@@ -404,7 +394,7 @@ class RunDirectory:
                         table.merge()
         except RunDirectoryError as error:
             problem = error
-            status = PARTIAL if status == COMPLETE else status
+            status = manifests.PARTIAL if status == manifests.COMPLETE else status
             reason = reason or str(error)
         self.update(
             status=status,
@@ -440,11 +430,11 @@ def file_digest(path: Path) -> str:
 
 
 def _with_references(
-    table: pa.Table, references: Mapping[str, Mapping[CollectiveKey, int]]
+    table: pa.Table, references: Mapping[str, Mapping[run_records.CollectiveKey, int]]
 ) -> pa.Table:
     """Append one column for each reference: its time of the row's collective."""
     names = (table[name].to_pylist() for name in ("job", "group", "k"))
-    keys = [CollectiveKey(*key) for key in zip(*names, strict=True)]
+    keys = [run_records.CollectiveKey(*key) for key in zip(*names, strict=True)]
     for name, times_ns in references.items():
         values = [times_ns.get(key) for key in keys]
         table = table.append_column(name, pa.array(values, pa.int64()))
@@ -455,7 +445,7 @@ def _describe_plan(plan: Plan) -> dict[str, Any]:
     """Return who runs where, without programs and queue pairs."""
     first = plan.agents[0] if plan.agents else None
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": manifests.SCHEMA_VERSION,
         "run_id": plan.run_id,
         "agents": [
             {"agent": agent.agent, "shards": agent.shards} for agent in plan.agents

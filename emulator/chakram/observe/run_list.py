@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ChakramError, NoRunDirectory, RunDirectoryError
 from chakram.observe.manifest import MANIFEST, RunManifest
 from chakram.observe.run_results import RunResults, open_run
+from chakram.observe.tables import plain_names
 from chakram.results.bandwidth import bus_factor
 
 
@@ -81,13 +81,13 @@ def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
 
 def _listed(results: RunResults) -> ListedRun:
     ranks = sum(job.get("ranks", 0) for job in results.manifest.jobs.values())
-    problem = None
+    iterations_ns: list[float] = []
+    busbw = retransmitted_share = problem = None
     try:
         iterations_ns = _iterations_ns(results)
         busbw, retransmitted_share = _of_collectives(results)
     except RunDirectoryError as error:
-        iterations_ns, busbw, retransmitted_share = [], None, None
-        problem = error.found
+        iterations_ns, problem = [], error.found
     return ListedRun(
         directory=results.path,
         manifest=results.manifest,
@@ -106,7 +106,7 @@ def _iterations_ns(results: RunResults) -> list[float]:
     """Return the times of measured iterations that all ranks of a job have done."""
     keys = ["job", "iteration"]
     table = results.table("ranks", *keys, "measured", "start_ns", "end_ns")
-    table = _plain(table.filter(pc.field("measured")), "job")
+    table = plain_names(table.filter(pc.field("measured")))
     grouped = table.group_by(keys).aggregate(
         [("start_ns", "min"), ("end_ns", "max"), ("end_ns", "count")]
     )
@@ -127,7 +127,7 @@ def _of_collectives(results: RunResults) -> tuple[float | None, float | None]:
         "collectives", *kind, *summed, "measured", "shares", "expected_shares"
     )
     done = pc.field("shares") == pc.field("expected_shares")
-    table = _plain(table.filter(pc.field("measured") & done), "collective")
+    table = plain_names(table.filter(pc.field("measured") & done))
     grouped = table.group_by(kind).aggregate([(name, "sum") for name in summed])
     bus_bytes, time_ns, packets, again = 0.0, 0, 0, 0
     for row in grouped.to_pylist():
@@ -140,9 +140,3 @@ def _of_collectives(results: RunResults) -> tuple[float | None, float | None]:
             time_ns += row["duration_ns_sum"]
     rate = bus_bytes / time_ns * 1e9 * results.manifest.dilation if time_ns else None
     return rate, again / packets if packets else None
-
-
-def _plain(table: pa.Table, name: str) -> pa.Table:
-    """Return *table* with a column as strings: parts have dictionaries of their own."""
-    place = table.column_names.index(name)
-    return table.set_column(place, name, table[name].cast(pa.string()))

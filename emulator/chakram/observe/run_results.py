@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.fabric.kinds import KINDS
+from chakram.observe import table_checks
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.growing_table import column_names, is_there, read_table
 from chakram.observe.manifest import MANIFEST, RunManifest
@@ -28,24 +29,14 @@ from chakram.observe.rocev2 import (
     traffic_of,
 )
 from chakram.observe.run_lock import read_manifest_of_now
-from chakram.observe.table_checks import (
-    check_references,
-    check_table,
-    may_be_null,
-)
 from chakram.observe.tables import LINKS, OF_EVERY_TABLE, RANKS, SCHEMAS
 from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.results import run_records
 from chakram.results.banners import incomplete
 from chakram.results.message_summary import (
     MessageTransport,
     PortFacts,
     SentMessage,
-)
-from chakram.results.run_records import (
-    CollectiveKey,
-    CollectiveRecord,
-    LinkRecord,
-    RankRecord,
 )
 from chakram.results.summarise import summarise
 from chakram.results.summary import Measurements, RunFacts, Summary, Verification
@@ -90,8 +81,8 @@ class RunResults:
         ]
         plan = self.plan()
         problems = [
-            *check_table(table.select(names), name),
-            *(() if plan is None else check_references(table, name, plan)),
+            *table_checks.check_table(table.select(names), name),
+            *(() if plan is None else table_checks.check_references(table, name, plan)),
         ]
         if problems:
             raise RunDirectoryError(
@@ -113,7 +104,7 @@ class RunResults:
                 continue
             if field.name in OF_EVERY_TABLE.names:
                 continue
-            if not may_be_null(name, field.name):
+            if not table_checks.may_be_null(name, field.name):
                 raise self._unreadable(name, f"column {field.name} is missing")
             nulls = pa.nulls(table.num_rows, field.type)
             table = table.append_column(field.name, nulls)
@@ -168,7 +159,7 @@ class RunResults:
             gone.append(PLAN)
         return gone
 
-    def collectives(self) -> list[CollectiveRecord]:
+    def collectives(self) -> list[run_records.CollectiveRecord]:
         """Return the records of all collectives and point-to-point messages."""
         with self._explained_table("collectives"):
             return collective_records(self.table("collectives"))
@@ -178,7 +169,7 @@ class RunResults:
         """How the run ended, in words, if it is not complete; else None."""
         return incomplete(self.manifest.status, self.manifest.reason)
 
-    def ranks(self, *, whole: bool = False) -> list[RankRecord]:
+    def ranks(self, *, whole: bool = False) -> list[run_records.RankRecord]:
         """Return the iterations of all ranks.
 
         Args:
@@ -187,7 +178,7 @@ class RunResults:
         """
         with self._explained_table("ranks"):
             table = self.table("ranks", *RANKS.names)
-            records = [RankRecord(**row) for row in table.to_pylist()]
+            records = [run_records.RankRecord(**row) for row in table.to_pylist()]
             if not whole:
                 return records
             ended = Counter((each.job, each.iteration) for each in records)
@@ -202,21 +193,21 @@ class RunResults:
                 if ended[each.job, each.iteration] == expected[each.job]
             ]
 
-    def links(self) -> list[LinkRecord]:
+    def links(self) -> list[run_records.LinkRecord]:
         """Return what went through the links."""
         # Runs of older versions have fewer columns.
         known = self.columns("links") or LINKS.names
         names = [name for name in LINKS.names if name != "bytes" and name in known]
         with self._explained_table("links"):
             table = self.table("links", *names)
-            return [LinkRecord(**row) for row in table.to_pylist()]
+            return [run_records.LinkRecord(**row) for row in table.to_pylist()]
 
-    def completion_times(self) -> dict[CollectiveKey, array[int]]:
+    def completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
         """Return the completion times in ns of measured flows, by collective."""
         with self._explained_table("flows"):
             return self._completion_times()
 
-    def _completion_times(self) -> dict[CollectiveKey, array[int]]:
+    def _completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
         names = ["job", "group", "k"]
         flows = self.table("flows", *names, "measured", "fct_ns")
         flows = flows.filter(pc.field("measured")).unify_dictionaries()
@@ -226,7 +217,7 @@ class RunResults:
         ends = times.offsets.to_pylist()
         values_ns = array("q", times.values.to_numpy().tobytes())
         return {
-            CollectiveKey(*key): values_ns[ends[index] : ends[index + 1]]
+            run_records.CollectiveKey(*key): values_ns[ends[index] : ends[index + 1]]
             for index, key in enumerate(keys)
         }
 
@@ -413,19 +404,19 @@ class RunResults:
             predictions=self.predictions(),
         )
 
-    def bounds(self) -> dict[CollectiveKey, int]:
+    def bounds(self) -> dict[run_records.CollectiveKey, int]:
         """Return the least times in ns that were known when the run ended."""
         return self._reference("bound_ns")
 
-    def alone(self) -> dict[CollectiveKey, int]:
+    def alone(self) -> dict[run_records.CollectiveKey, int]:
         """Return the times in ns of collectives by themselves, likewise."""
         return self._reference("alone_ns")
 
-    def ceilings(self) -> dict[CollectiveKey, int]:
+    def ceilings(self) -> dict[run_records.CollectiveKey, int]:
         """Return the times in ns that no algorithm beats, likewise."""
         return self._reference("ceiling_ns")
 
-    def predictions(self) -> dict[str, dict[CollectiveKey, int]]:
+    def predictions(self) -> dict[str, dict[run_records.CollectiveKey, int]]:
         """Return the predicted times in ns by source, likewise."""
         return {
             name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(name)
@@ -433,7 +424,7 @@ class RunResults:
             if name.startswith(_PREDICTED)
         }
 
-    def _reference(self, column: str) -> dict[CollectiveKey, int]:
+    def _reference(self, column: str) -> dict[run_records.CollectiveKey, int]:
         table = self.table("collectives")
         if column not in table.column_names:
             return {}
@@ -441,7 +432,7 @@ class RunResults:
         with self._explained_table("collectives"):
             rows = zip(*(column_values(table[name]) for name in names), strict=True)
             return {
-                CollectiveKey(job, group, k): time_ns
+                run_records.CollectiveKey(job, group, k): time_ns
                 for job, group, k, time_ns in rows
                 if time_ns is not None
             }

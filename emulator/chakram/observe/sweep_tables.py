@@ -145,6 +145,29 @@ class CellResult:
     difference: Difference | None
 
 
+def cell_document(each: CellResult) -> dict[str, Any]:
+    """Return what a cell gave as plain values."""
+    times, difference = each.iteration, each.difference
+    errors = None if difference is None else difference.errors
+    return {
+        "cell": each.cell.number,
+        "case": each.cell.case or None,
+        "values": dict(each.cell.values),
+        "world": each.cell.world,
+        "repetitions": each.repetitions,
+        "iteration_ns": times.mean_ns if times else None,
+        "error_ns": times.error_ns if times else None,
+        "bus_bw": each.bus_bw,
+        "retransmitted_share": each.retransmitted_share,
+        "marked_share": each.marked_share,
+        "generator_bound_share": each.generator_bound_share,
+        "baseline": each.cell.baseline,
+        "change": difference.change if difference else None,
+        "errors": None if errors in (None, float("inf")) else errors,
+        "significant": difference.significant if difference else None,
+    }
+
+
 def cell_results(
     cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
 ) -> list[CellResult]:

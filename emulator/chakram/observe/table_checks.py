@@ -13,14 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.observe import tables
 from chakram.observe.operation_tables import END_CAUSES, KINDS
-from chakram.observe.tables import (
-    CAUSES,
-    OF_EVERY_TABLE,
-    OWN_PARTS,
-    SCHEMAS,
-    WAY_PARTS,
-)
 
 if TYPE_CHECKING:
     from chakram.observe.plan_document import PlanDocument
@@ -42,7 +36,7 @@ _RANK_COLUMNS = {
 _MAY_BE_NULL = {
     "flows": {"cause", "cause_rank", "cause_number", "number", "departed_ns"}
     | {"received_ns", "queue_port", "pause_port", "slow_ns", "slow_port"}
-    | {*OWN_PARTS, *WAY_PARTS},
+    | {*tables.OWN_PARTS, *tables.WAY_PARTS},
     "collectives": {"root", "send_node_id", "receive_node_id", "receive_name"}
     | {"slip_ns", "wrong", "critical_src", "critical_dst", "critical_step"}
     | {"critical_posted_ns", "critical_last_acked_ns"},
@@ -59,13 +53,13 @@ _MAY_BE_NEGATIVE = {
     *("time_ns", "ready_ns", "start_ns", "end_ns", "posted_ns", "first_sent_ns"),
     *("departed_ns", "received_ns", "last_acked_ns", "recovered_ns"),
     *("critical_posted_ns", "critical_last_acked_ns", "duration_ns", "slip_ns"),
-    *WAY_PARTS,
+    *tables.WAY_PARTS,
 }
 """Points in time, whose zero is any, and differences of the clocks of two hosts."""
 
 _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("flows", "collective"): frozenset(CollectiveOp),
-    ("flows", "cause"): frozenset(CAUSES),
+    ("flows", "cause"): frozenset(tables.CAUSES),
     ("collectives", "collective"): frozenset(CollectiveOp),
     ("operations", "kind"): frozenset(KINDS),
     ("operations", "end_cause"): frozenset(END_CAUSES),
@@ -87,11 +81,11 @@ _RANKS_OF = {
 
 def column_type(table: str, column: str) -> pa.DataType | None:
     """Return the type of a column of a table; None: the table has no such column."""
-    at = SCHEMAS[table].get_field_index(column)
+    at = tables.SCHEMAS[table].get_field_index(column)
     if at >= 0:
-        return SCHEMAS[table].field(at).type
+        return tables.SCHEMAS[table].field(at).type
     if table == "flows" and column == "path":
-        return OF_EVERY_TABLE.field(0).type
+        return tables.OF_EVERY_TABLE.field(0).type
     is_known = column in ("bound_ns", "alone_ns", "ceiling_ns", "fair_ns")
     return pa.int64() if is_known or column.startswith("predicted_") else None
 
@@ -121,7 +115,7 @@ def _values(column: pa.ChunkedArray, table: str, name: str) -> Iterator[str]:
     except pa.ArrowInvalid as error:
         yield f"column {name} is damaged: {error}"
         return
-    is_own = SCHEMAS[table].get_field_index(name) >= 0
+    is_own = tables.SCHEMAS[table].get_field_index(name) >= 0
     nulls = column.null_count
     if pa.types.is_dictionary(column.type):
         texts = [each.dictionary for each in column.chunks]

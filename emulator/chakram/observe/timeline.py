@@ -82,13 +82,13 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
     number_of = {place: number + 1 for place, number in numbers.items()}
     number_of |= {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
     hosts = {} if data.transport is None else data.transport.ports
-    yield _event("M", pid=0, name="process_name", args={"name": "ports and links"})
+    yield _named("process_name", "ports and links", pid=0)
     several = len({job for job, _ in number_of}) > 1
     for (job, rank), pid in number_of.items():
         port = hosts.get((job, rank))
         label = f"{job} rank {rank}" if several else f"rank {rank}"
         label += f" at {port.host}" if port is not None else ""
-        yield _event("M", pid=pid, name="process_name", args={"name": label})
+        yield _named("process_name", label, pid=pid)
         yield _event("M", pid=pid, name="process_sort_index", args={"sort_index": pid})
     for record in data.ranks:
         start_ns = data.undilated(record.start_ns)
@@ -108,9 +108,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
             },
         )
     for pid in number_of.values():
-        yield _event(
-            "M", pid=pid, tid=pid, name="thread_name", args={"name": "iterations"}
-        )
+        yield _named("thread_name", "iterations", pid=pid, tid=pid)
     pids = np.zeros(len(shares), np.int64)
     places = zip(shares["job"].tolist(), shares["rank"].tolist(), strict=True)
     for at, (job_number, rank) in enumerate(places):
@@ -120,7 +118,7 @@ def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
         zip(zip(pids.tolist(), tids.tolist(), strict=True), threads, strict=True)
     )
     for (pid, tid), (_, text) in called.items():
-        yield _event("M", pid=pid, tid=tid, name="thread_name", args={"name": text})
+        yield _named("thread_name", text, pid=pid, tid=tid)
     # An arrow is bound to the slice that is open when a reader comes to it, in order of
     # time and then of the file: its head stands before slices that begin as it arrives,
     # its tail behind those that begin as it leaves.
@@ -160,9 +158,7 @@ def _computations(
         if (pid, stream) not in threads:
             tid = threads[pid, stream] = _FIRST_STREAM + len(threads)
             label = "compute" if stream is None else f"compute, stream {stream}"
-            yield _event(
-                "M", pid=pid, tid=tid, name="thread_name", args={"name": label}
-            )
+            yield _named("thread_name", label, pid=pid, tid=tid)
         counts["computations"] += 1
         yield _event(
             "X",
@@ -247,14 +243,9 @@ def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
         for number, value in enumerate([*values.round(6).tolist(), 0.0]):
             if value != before:
                 before = value
+                time_us = _us(round(number * data.bin_ns))
                 lines.append(
-                    _event(
-                        "C",
-                        pid=0,
-                        ts=_us(round(number * data.bin_ns)),
-                        name=name,
-                        args={unit: value},
-                    )
+                    _event("C", pid=0, ts=time_us, name=name, args={unit: value})
                 )
         counts["counters"] += len(lines)
         yield ",\n".join(lines)
@@ -264,11 +255,10 @@ def _series(data: RunData) -> dict[str, tuple[str, Any]]:
     """Return what is counted over time, by name: its unit, and a value per column."""
     series: dict[str, tuple[str, Any]] = {}
     if isinstance(data.nics, NicTraffic):
+        ports = {} if data.transport is None else data.transport.ports
         rates = {
             port.host: (port.rate_bps or 0) * data.dilation / 1e9
-            for port in (
-                {} if data.transport is None else data.transport.ports
-            ).values()
+            for port in ports.values()
         }
         for at, host in enumerate(data.nics.hosts):
             for side in ("transmit", "receive"):
@@ -297,32 +287,32 @@ def _links(data: RunData) -> dict[str, Any]:
         link_at[str(link.b)] = f"{link.name} down"
     numbers = {name: number for number, name in enumerate(link_at.values())}
     wire = flows["bytes"] + flows["packets"] * data.transport.overhead_bytes
-    total = np.zeros((len(numbers), TIME_BINS))
     order = np.argsort(flows["path"], kind="stable")
     bounds = np.searchsorted(flows["path"][order], range(len(flows.names["path"]) + 1))
-    rows: list[Any] = []
-    chosen: list[Any] = []
-    parts: list[Any] = []
+    found: list[tuple[Any, Any, Any]] = []
     for path, first, last in zip(
         flows.names["path"], bounds[:-1], bounds[1:], strict=True
     ):
         own = order[first:last]
         ways = ways_of_path(path or "")
         for port in (port for way in ways for port in way if port in link_at):
-            chosen.append(own)
-            rows.append(np.full(len(own), numbers[link_at[port]]))
-            parts.append(wire[own] / len(ways))
-    if not chosen:
+            row = np.full(len(own), numbers[link_at[port]])
+            found.append((own, row, wire[own] / len(ways)))
+    if not found:
         return {}
-    which = np.concatenate(chosen)
+    which, rows, parts = map(np.concatenate, zip(*found, strict=True))
     total = spread(
-        np.concatenate(rows),
+        rows,
         flows["first_sent_ns"][which] / data.bin_ns,
         flows["last_acked_ns"][which] / data.bin_ns,
-        np.concatenate(parts),
-        shape=total.shape,
+        parts,
+        shape=(len(numbers), TIME_BINS),
     )
     return {name: total[number] * 8 / data.bin_ns for name, number in numbers.items()}
+
+
+def _named(what: str, name: str, **place: int) -> str:
+    return _event("M", **place, name=what, args={"name": name})
 
 
 def _us(time_ns: float) -> float:

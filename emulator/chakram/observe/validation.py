@@ -66,7 +66,9 @@ def check_run(results: RunResults) -> list[Finding]:
     A run that still goes, or was killed, is held to what it has written.
     """
     manifest = results.manifest
-    found = [Finding(MANIFEST, text) for text in _missing(results)]
+    found = [
+        Finding(MANIFEST, f"names {name}, which is gone") for name in results.missing()
+    ]
     found += _digests(results.path, manifest.digests)
     tables: dict[str, pa.Table] = {}
     for name in SCHEMAS:
@@ -97,11 +99,6 @@ def check_run(results: RunResults) -> list[Finding]:
     return found + _plan(results, tables)
 
 
-def _missing(results: RunResults) -> Iterator[str]:
-    for name in results.missing():
-        yield f"names {name}, which is gone"
-
-
 def _digests(folder: Path, digests: Any) -> Iterator[Finding]:
     for name, expected in digests.items():
         # The name is somebody's: no other folder is looked into.
@@ -112,10 +109,7 @@ def _digests(folder: Path, digests: Any) -> Iterator[Finding]:
 
 def _form(results: RunResults, name: str) -> Iterator[str]:
     """Yield what is wrong with the form of a table: what cannot be read, columns."""
-    expected = {
-        "chakram.run_id": results.manifest.run_id,
-        "chakram.table": name,
-    }
+    expected = {"chakram.run_id": results.manifest.run_id, "chakram.table": name}
     try:
         schemas = [pq.read_schema(path) for path in table_files(results.path, name)]
     except (OSError, pa.ArrowException) as error:
@@ -137,10 +131,8 @@ def _form(results: RunResults, name: str) -> Iterator[str]:
                 if int(version) == SCHEMA_VERSION:
                     yield f"has no column {column.name}"
             elif schema.field(at).type != column.type:
-                yield (
-                    f"column {column.name} is of type {schema.field(at).type}, not "
-                    f"{column.type}"
-                )
+                kind = schema.field(at).type
+                yield f"column {column.name} is of type {kind}, not {column.type}"
 
 
 def _identity(table: pa.Table, run_id: str, world: str) -> Iterator[str]:

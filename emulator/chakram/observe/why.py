@@ -52,13 +52,8 @@ class IterationRecords:
         is_virtual: bool,
     ) -> None:
         self.is_virtual = is_virtual
-        self._operations = [
-            Operation._make(row)
-            for row in zip(
-                *(operations[name].to_pylist() for name in Operation._fields),
-                strict=True,
-            )
-        ]
+        columns = (operations[name].to_pylist() for name in Operation._fields)
+        self._operations = list(map(Operation._make, zip(*columns, strict=True)))
         self._by_number = {
             (each.rank, each.operation): each for each in self._operations
         }
@@ -186,19 +181,10 @@ def iterations_of(
         # Of an iteration that not all ranks have ended some starts are not known.
         if job not in (None, row["job"]) or place not in whole:
             continue
-        here = (pc.field("job") == row["job"]) & (
-            pc.field("iteration") == row["iteration"]
-        )
-        yield (
-            row["job"],
-            row["iteration"],
-            IterationRecords(
-                operations.filter(here),
-                flows.filter(here),
-                ranks.filter(here),
-                is_virtual=results.manifest.world == SIMULATE,
-            ),
-        )
+        here = (pc.field("job") == place[0]) & (pc.field("iteration") == place[1])
+        tables = (table.filter(here) for table in (operations, flows, ranks))
+        is_virtual = results.manifest.world == SIMULATE
+        yield *place, IterationRecords(*tables, is_virtual=is_virtual)
 
 
 def paths_of(
@@ -298,10 +284,9 @@ def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
         of_size.setdefault((job, size), []).append(time_ns)
     medians_ns = {key: int(median(found)) for key, found in of_size.items()}
     return {
-        key: medians_ns[key[0], key[3]]
-        if 10 * time_ns > 11 * medians_ns[key[0], key[3]]
-        else time_ns
+        key: most_ns if 10 * time_ns > 11 * most_ns else time_ns
         for key, time_ns in ways_ns.items()
+        for most_ns in (medians_ns[key[0], key[3]],)
     }
 
 
@@ -406,11 +391,9 @@ def why_document(
         if verdict is None or verdict.joint is None
         else _saving(verdict.joint, why),
         "notes": [] if verdict is None else list(verdict.notes),
-        "excluded": []
-        if verdict is None
-        else [
+        "excluded": [
             {"cause": each.cause, "class": str(each.kind), "place": each.place}
-            for each in verdict.excluded
+            for each in (verdict.excluded if verdict else ())
         ],
         "charged": [_charged(each) for each in why.causes],
         "parts_ns": {str(part): time_ns for part, time_ns in why.parts_ns.items()},
@@ -490,12 +473,13 @@ def _found(finding: Finding, why: Why) -> dict[str, Any]:
         "place": suspect.place,
         "saving": _saving(finding.saving, why),
         "after_previous": _shares(finding.after_previous),
-        "together_with": [
-            {"cause": each.cause, "place": each.place} for each in finding.together_with
-        ],
-        "rivals": [
-            {"cause": each.cause, "place": each.place} for each in finding.rivals
-        ],
+        **{
+            name: [{"cause": each.cause, "place": each.place} for each in others]
+            for name, others in (
+                ("together_with", finding.together_with),
+                ("rivals", finding.rivals),
+            )
+        },
         "evidence": suspect.evidence,
         "tested": suspect.remedy,
         "advice": suspect.advice,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from chakram.observe.queue_exports import PauseEvent
 from chakram.observe.report import bmwg_page
 from chakram.observe.report.bmwg_page import deviations
 from chakram.observe.report.links_over_time import LinksOverTime
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_rows import report_rows
+from chakram.results.readers.ns3 import PauseEvent
 from tests.unit.observe.drawn import facts_in, plots_in, tables_in
 from tests.unit.observe.made_runs import COUNTED, ODD_LINKS, link, made_run
 

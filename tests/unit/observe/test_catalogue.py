@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tools.metrics_reference import reference_page
 
 from chakram.observe.catalogue import (
     AGENT,
@@ -21,7 +22,6 @@ from chakram.observe.catalogue import (
     max_series,
     message_size,
 )
-from chakram.observe.reference import reference_page
 from chakram.results.counters import COUNTER_NAMES, INJECTED, INVALID
 from tests.prometheus import (
     MAX_SERIES_OF_SWITCHES,
@@ -105,5 +105,5 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
 def test_reference_page_is_that_of_the_catalogue() -> None:
     page = REPO_ROOT / "docs/reference/metrics.md"
     assert page.read_text(encoding="utf-8") == reference_page(), (
-        f"run `python -m chakram.observe.reference > {page.relative_to(REPO_ROOT)}`"
+        f"run `python tools/metrics_reference.py > {page.relative_to(REPO_ROOT)}`"
     )

@@ -36,7 +36,7 @@ def page_of(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare_page, "RunData", lambda each: change(RunData(each)))
         patch.setattr(
-            compare_page, "render_page", lambda **page: taken.update(page) or ""
+            compare_page.page, "render_page", lambda **page: taken.update(page) or ""
         )
         compare_page.compare_page(runs)
     taken["sections"] = {section.title: section for section in taken["sections"]}

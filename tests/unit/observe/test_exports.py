@@ -17,9 +17,14 @@ import pytest
 import chakram
 from chakram.cli import main
 from chakram.errors import ResultsError, RunDirectoryError
-from chakram.observe.exports import flow_times, links_csv, pairs_csv
+from chakram.observe.exports import (
+    flow_times,
+    links_csv,
+    pairs_csv,
+    pause_events,
+    queue_lengths,
+)
 from chakram.observe.manifest import PARTIAL
-from chakram.observe.queue_exports import pause_events, queue_lengths
 from chakram.observe.run_results import RunResults, open_run
 from chakram.observe.sides import read_side
 from chakram.results.comparison import compare

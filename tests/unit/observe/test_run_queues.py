@@ -62,9 +62,9 @@ def shown(results: RunResults, found: LinksOverTime | str) -> Section:
     """Return what is shown, as a section."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_queues, "links_over_time", lambda data: found)
-        blocks = switch_blocks(RunData(results), Range1d(0, END_NS), {})
+        blocks = tuple(switch_blocks(RunData(results), Range1d(0, END_NS), {}))
     assert all(isinstance(block, Plot | Facts | Table) for block in blocks)
-    return Section(title="t", blocks=tuple(blocks))
+    return Section(title="t", blocks=blocks)
 
 
 def test_the_longest_queues_are_drawn_the_longest_first(results: RunResults) -> None:

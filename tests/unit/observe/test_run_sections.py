@@ -24,7 +24,7 @@ from chakram.observe.report import run_page, run_sections
 from chakram.observe.report.page import Plot, Section
 from chakram.observe.report.run_curves import bandwidth, completion_times
 from chakram.observe.report.run_data import Flows, RunData
-from chakram.observe.report.run_page import anomalies, comparability
+from chakram.observe.report.run_page import anomalies, comparability, why_section
 from chakram.observe.report.run_rows import report_rows
 from chakram.observe.report.run_sections import (
     against_simulation,
@@ -35,7 +35,6 @@ from chakram.observe.report.run_sections import (
     rank_times,
     top_collectives,
 )
-from chakram.observe.report.run_why import why_section
 from chakram.results.causes import Cause, Why
 from chakram.results.critical_path import Operation, Part, Piece
 from chakram.results.critical_path import Path as CriticalPath
@@ -793,7 +792,9 @@ def page_of(data: RunData) -> dict[str, Section]:
     taken: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_page, "RunData", lambda results: data)
-        patch.setattr(run_page, "render_page", lambda **page: taken.update(page) or "")
+        patch.setattr(
+            run_page.page, "render_page", lambda **page: taken.update(page) or ""
+        )
         run_page.run_page(data.results)
     return {section.title: section for section in taken["sections"]}
 

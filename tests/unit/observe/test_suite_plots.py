@@ -16,7 +16,7 @@ from bokeh.models import (
 )
 
 from chakram.observe.report.run_plots import HALF, WHOLE
-from chakram.observe.report.suite_plots import (
+from chakram.observe.report.suite_figures import (
     CellValue,
     Change,
     changes,

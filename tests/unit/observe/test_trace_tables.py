@@ -8,12 +8,13 @@ from chakram.chakra.sets.trace_set import TraceSet
 from chakram.chakra.summary.summary import summarize
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.report.dimension_labels import dimension_words
-from chakram.observe.report.trace_tables import groups_table, trace_facts
-from chakram.observe.report.traffic_tables import (
+from chakram.observe.report.trace_tables import (
+    dimension_words,
     group_names_text,
+    groups_table,
     pairs_table,
     sizes_table,
+    trace_facts,
 )
 from tests.made_graphs import Row, collective, job, receive, send
 

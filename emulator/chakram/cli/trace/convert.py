@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.options import Json, print_json
-from chakram.cli.trace.loading import (
-    Force,
-    Reading,
-    TracePath,
-    reading_bar,
-    with_reading,
-)
+from chakram.cli.trace import loading
 from chakram.errors import ConfigError
 from chakram.units import parse_size
 
@@ -36,34 +30,49 @@ _Compress = Annotated[
 _MAX_RANKS = 1024
 
 
-@app.command("json")
-def to_json(
-    path: TracePath,
-    out: _Folder,
-    compress: _Compress = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write JSON as chakra_jsonizer does: for reading, and for tools."""
-    _convert(path, out, "json", compress, force=force, as_json=as_json)
+def _add_form(form: str, text: str) -> None:
+    """Add the verb that writes traces in a form."""
+
+    def convert(
+        path: loading.TracePath,
+        out: _Folder,
+        compress: _Compress = None,
+        force: loading.Force = False,
+        as_json: Json = False,
+    ) -> None:
+        from chakram.chakra.write.convert import TraceForm, convert_trace_set
+
+        with loading.reading_bar("converting") as on_rank:
+            converted = convert_trace_set(
+                path,
+                out,
+                form=TraceForm(form),
+                compress=compress,
+                force=force,
+                on_rank=on_rank,
+            )
+        if as_json:
+            written = [str(each) for each in converted.written]
+            document = {"lost": converted.lost, "notes": converted.notes}
+            print_json("trace-written", {"written": written, **document})
+            return
+        for line in converted.lost:
+            print(f"warning: {line}")
+        for line in converted.notes:
+            print(f"note: {line}")
+        print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
+
+    app.command(form, help=text)(convert)
 
 
-@app.command("et")
-def to_binary(
-    path: TracePath,
-    out: _Folder,
-    compress: _Compress = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write Chakra's binary form, from any form that is read."""
-    _convert(path, out, "et", compress, force=force, as_json=as_json)
+_add_form("json", "Write JSON as chakra_jsonizer does: for reading, and for tools.")
+_add_form("et", "Write Chakra's binary form, from any form that is read.")
 
 
 @app.command("p2p")
-@with_reading("duration_unit", "uncorrected")
+@loading.with_reading("duration_unit", "uncorrected")
 def to_messages(
-    path: TracePath,
+    path: loading.TracePath,
     out: Annotated[
         Path, typer.Argument(metavar="OUT.csv", help="File; .gz compresses it.")
     ],
@@ -78,8 +87,8 @@ def to_messages(
         int, typer.Option(min=1, max=1_000_000, help="How often all of it is done.")
     ] = 1,
     *,
-    reading: Reading,
-    force: Force = False,
+    reading: loading.Reading,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write all messages between ranks as CSV, collectives lowered to them."""
@@ -113,7 +122,7 @@ def to_collective(
     size: Annotated[str, typer.Option(help="What one rank contributes, e.g. 1MiB.")],
     algorithm: Annotated[str, typer.Option(help="Its algorithm.")] = "auto",
     prefix: Annotated[str, typer.Option(help="Start of the names of files.")] = "",
-    force: Force = False,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write an algorithm as a custom collective of ASTRA-sim: a file per position."""
@@ -142,43 +151,6 @@ def to_collective(
     else:
         print(f"wrote {len(written)} files; in the system file of ASTRA-sim say")
         print(json.dumps(entry, indent=2))
-
-
-def _convert(
-    path: Path,
-    out: Path,
-    form: str,
-    compress: bool | None,
-    *,
-    force: bool,
-    as_json: bool,
-) -> None:
-    from chakram.chakra.write.convert import TraceForm, convert_trace_set
-
-    with reading_bar("converting") as on_rank:
-        converted = convert_trace_set(
-            path,
-            out,
-            form=TraceForm(form),
-            compress=compress,
-            force=force,
-            on_rank=on_rank,
-        )
-    if as_json:
-        print_json(
-            "trace-written",
-            {
-                "written": [str(path) for path in converted.written],
-                "lost": converted.lost,
-                "notes": converted.notes,
-            },
-        )
-        return
-    for line in converted.lost:
-        print(f"warning: {line}")
-    for line in converted.notes:
-        print(f"note: {line}")
-    print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
 
 
 def _algorithms(pairs: Sequence[str]) -> Iterator[tuple[CollectiveOp, str]]:

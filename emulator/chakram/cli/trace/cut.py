@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chakram.cli.options import Json, print_json
-from chakram.cli.trace.loading import (
-    Force,
-    Reading,
-    TracePath,
-    reading_bar,
-    warning_lines,
-    with_reading,
-)
+from chakram.cli.trace import loading
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,9 +23,9 @@ _RANKS_AT_MOST = 1_000_000
 _ROWS_SHOWN = 16
 
 
-@with_reading()
+@loading.with_reading()
 def cut(
-    path: TracePath,
+    path: loading.TracePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
     iteration: Annotated[
         int | None,
@@ -58,8 +51,8 @@ def cut(
         bool, typer.Option("--anonymise", help="Name nodes by kind and number.")
     ] = False,
     *,
-    reading: Reading,
-    force: Force = False,
+    reading: loading.Reading,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a part of a trace set; the options that say which combine."""
@@ -81,7 +74,7 @@ def cut(
             "--ranks, --iteration, --nodes, --communication-only or --anonymise",
         )
     traces = reading.load(path)
-    with reading_bar("cutting") as on_rank:
+    with loading.reading_bar("cutting") as on_rank:
         written = write_cut(path, out, traces, options, force=force, on_rank=on_rank)
     if as_json:
         print_json(
@@ -95,7 +88,7 @@ def cut(
             },
         )
         return
-    for line in warning_lines(traces):
+    for line in loading.warning_lines(traces):
         print(line)
     _print_table(written)
     for line in written.notes:
@@ -112,18 +105,7 @@ def _print_table(written: WrittenCut) -> None:
     table = Table(box=None)
     for name in names:
         table.add_column(name, justify="right")
-    rows = [
-        (
-            each.rank,
-            each.from_rank,
-            each.nodes_before,
-            each.nodes,
-            each.collectives,
-            each.messages,
-            each.joins,
-        )
-        for each in written.ranks
-    ]
+    rows = [astuple(each) for each in written.ranks]
     for row in rows[:_ROWS_SHOWN]:
         table.add_row(*map(str, row))
     if len(rows) > _ROWS_SHOWN:

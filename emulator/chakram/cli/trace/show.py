@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.options import Json, print_json
-from chakram.cli.trace.loading import (
-    Force,
-    Reading,
-    TracePath,
-    reading_bar,
-    with_reading,
-)
+from chakram.cli.trace import loading
 
 if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.summary import TraceSummary
 
 
-@with_reading()
+@loading.with_reading()
 def show(
-    path: TracePath,
-    reading: Reading,
+    path: loading.TracePath,
+    reading: loading.Reading,
     html: Annotated[
         Path | None,
         typer.Option(help="Write a page with plots, one file that needs no network."),
     ] = None,
-    force: Force = False,
+    force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
     """Show what a trace set holds: ranks, nodes, groups, traffic.
@@ -59,7 +53,7 @@ def show(
 def _summary(traces: TraceSet) -> TraceSummary:
     from chakram.chakra.summary.summary import summarize
 
-    with reading_bar("adding up") as on_rank:
+    with loading.reading_bar("adding up") as on_rank:
         return summarize(traces.graphs, traces.groups, on_rank=on_rank)
 
 

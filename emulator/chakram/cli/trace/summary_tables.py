@@ -11,14 +11,7 @@ from rich.text import Text
 
 from chakram.cli.consoles import Console
 from chakram.cli.trace.loading import warning_lines
-from chakram.observe.report.trace_tables import (
-    communication_table,
-    distributions_table,
-    groups_table,
-    operations_table,
-    trace_facts,
-)
-from chakram.observe.report.traffic_tables import pairs_table, sizes_table
+from chakram.observe.report import trace_tables
 from chakram.units import about_size
 
 if TYPE_CHECKING:
@@ -40,14 +33,16 @@ def print_summary(
     if not console.is_terminal:
         # In a file or a pipe there is no width to fit; narrow columns break words.
         console = Console(width=max(console.width, _LEAST_WIDTH))
-    facts = trace_facts(traces, summary, bytes_per_element=bytes_per_element)
+    facts = trace_tables.trace_facts(
+        traces, summary, bytes_per_element=bytes_per_element
+    )
     console.print(_facts(facts), highlight=False)
     for table in (
-        operations_table(summary.per_rank),
-        communication_table(summary, bytes_per_element=bytes_per_element),
-        sizes_table(summary),
-        groups_table(traces, summary),
-        distributions_table(summary),
+        trace_tables.operations_table(summary.per_rank),
+        trace_tables.communication_table(summary, bytes_per_element=bytes_per_element),
+        trace_tables.sizes_table(summary),
+        trace_tables.groups_table(traces, summary),
+        trace_tables.distributions_table(summary),
     ):
         if table.rows:
             console.print(_table(table.cut(_ROWS_SHOWN)), highlight=False)
@@ -58,7 +53,7 @@ def print_summary(
             console.print(heat_map(rows, width=console.width))
         else:
             print(f"a matrix of over {HEAT_MAP_RANKS} ranks is drawn by --html")
-        pairs = pairs_table(summary, _PAIRS_SHOWN)
+        pairs = trace_tables.pairs_table(summary, _PAIRS_SHOWN)
         if pairs.rows:
             console.print(_table(pairs), highlight=False)
     if traffic.unplaced:

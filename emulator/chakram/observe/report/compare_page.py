@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.report import page, run_curves
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import Block, Plot, Section, render_page
-from chakram.observe.report.run_curves import (
-    bandwidth_figure,
-    bandwidth_lines,
-    fct_curves,
-    fct_figure,
-)
 from chakram.observe.report.run_data import RunData
 from chakram.observe.report.run_page import notes_of, raw_files, title_of
-from chakram.observe.report.run_plots import WHOLE, Curve
-from chakram.observe.report.run_rows import ReportRow, report_rows
+from chakram.observe.report.run_plots import WHOLE, Curve, curves
+from chakram.observe.report.run_rows import RANK_PARTS, ReportRow, report_rows
 from chakram.observe.report.run_traffic import SESSION_PERCENTS
 from chakram.observe.sides import run_settings, side_of_runs
 from chakram.results.comparison import compare, sentences, setting_text
@@ -34,15 +29,21 @@ MOST_RUNS = len(_LETTERS)
 _DIFFERENCES_SHOWN, _CAUSES_SHOWN = 100, 12
 
 
+class _Runs(dict[str, RunData]):
+    """The runs of a page by letter."""
+
+    def seen(self, *letters: str) -> str:
+        """Return where something was observed in any of them."""
+        return ", ".join(dict.fromkeys(data.seen(*letters) for data in self.values()))
+
+
 def compare_page(results: Sequence[RunResults]) -> str:
     """Return the page of two to 26 runs as HTML; the first is what others are held to.
 
     Raises:
         RunDirectoryError: If a directory cannot be read.
     """
-    runs = {
-        letter: RunData(each) for letter, each in zip(_LETTERS, results, strict=False)
-    }
+    runs = _Runs(zip(_LETTERS, map(RunData, results), strict=False))
     rows = {letter: report_rows(data) for letter, data in runs.items()}
     banners = [
         f"{letter}: {banner}"
@@ -59,14 +60,11 @@ def compare_page(results: Sequence[RunResults]) -> str:
         _completion_times(runs),
         _sessions(runs),
         *(
-            Section(
-                title=f"{files.title} of {letter}", text=files.text, blocks=files.blocks
-            )
+            replace(raw_files(data.results.path), title=f"Raw files of {letter}")
             for letter, data in runs.items()
-            for files in (raw_files(data.results.path),)
         ),
     ]
-    return render_page(
+    return page.render_page(
         title=_title(runs),
         lead="Differences below the spread of a run (CV) say nothing. Factors are over "
         "A.",
@@ -104,9 +102,9 @@ def _notes(runs: Mapping[str, RunData]) -> list[str]:
     )
 
 
-def _verdicts(runs: Mapping[str, RunData]) -> Section:
+@page.section("What differs", "c")
+def _verdicts(runs: _Runs) -> page.Parts:
     """Return what ``chakram compare`` says of each run and the first."""
-    title = "What differs"
     (first, *others) = (
         side_of_runs(data.results.path, [data.results]) for data in runs.values()
     )
@@ -120,10 +118,10 @@ def _verdicts(runs: Mapping[str, RunData]) -> Section:
         for each in found.levels.get("part", ()):
             line = parts.setdefault(each.label, {"A": each.a.mean_ns})
             line[letter] = each.b.mean_ns
-    blocks: tuple[Block, ...] = (Facts(rows=tuple(rows), observed=""),)
+    yield Facts(rows=tuple(rows), observed="")
     if parts:
         largest = sorted(parts.items(), key=lambda item: -max(item[1].values()))
-        table = _table(
+        yield _table(
             "Critical path: what it takes at least, and lost time by cause",
             runs,
             [
@@ -132,9 +130,14 @@ def _verdicts(runs: Mapping[str, RunData]) -> Section:
             ],
             left=1,
             note="Mean of the measured iterations, in sum the iteration.",
-        )
-        blocks += (table.cut(_CAUSES_SHOWN),)
-    return Section(title=title, observed=_seen(runs), blocks=blocks)
+        ).cut(_CAUSES_SHOWN)
+
+
+def _each(
+    what: str, text: Callable[[Any], str], values: Iterable[object]
+) -> tuple[str, ...]:
+    """Return a row: what it is, and the text of the value of each run, if known."""
+    return (what, *(MISSING if each is None else text(each) for each in values))
 
 
 def _table(
@@ -155,43 +158,31 @@ def _table(
     )
 
 
-def _runs(runs: Mapping[str, RunData]) -> Section:
+@page.section("Runs")
+def _runs(runs: _Runs) -> page.Parts:
     manifests = [data.manifest for data in runs.values()]
+    clocks_ns = (each.clock_uncertainty_ns / each.dilation for each in manifests)
+    names = (each.name + f" ({each.case})" * bool(each.case) for each in manifests)
+    bound = (
+        "virtual time"
+        if data.is_simulated
+        else f"{data.summary.generator_bound} of {data.summary.verdicts}"
+        for data in runs.values()
+    )
     rows = [
         ("run", *(each.run_id for each in manifests)),
         ("directory", *(str(data.results.path) for data in runs.values())),
-        (
-            "name",
-            *(each.name + f" ({each.case})" * bool(each.case) for each in manifests),
-        ),
+        ("name", *names),
         ("world", *(each.world for each in manifests)),
         ("status", *(each.status for each in manifests)),
         ("device under test", *(each.fabric for each in manifests)),
         ("transport", *(each.transport for each in manifests)),
         ("iterations", *(f"{each.measured} after {each.warmup}" for each in manifests)),
         ("ranks", *(str(len(data.summary.ranks)) for data in runs.values())),
-        (
-            "generator-bound",
-            *(
-                "virtual time"
-                if data.is_simulated
-                else f"{data.summary.generator_bound} of {data.summary.verdicts}"
-                for data in runs.values()
-            ),
-        ),
-        (
-            "clock bound",
-            *(
-                format_time(each.clock_uncertainty_ns / each.dilation)
-                for each in manifests
-            ),
-        ),
+        ("generator-bound", *bound),
+        ("clock bound", *map(format_time, clocks_ns)),
     ]
-    return Section(title="Runs", blocks=(_table("Runs", runs, rows),))
-
-
-def _seen(runs: Mapping[str, RunData]) -> str:
-    return ", ".join(dict.fromkeys(data.seen("c") for data in runs.values()))
+    yield _table("Runs", runs, rows)
 
 
 def _settings_that_differ(runs: Mapping[str, RunData]) -> list[tuple[str, ...]]:
@@ -207,22 +198,18 @@ def _settings_that_differ(runs: Mapping[str, RunData]) -> list[tuple[str, ...]]:
     ]
 
 
-def _differences(runs: Mapping[str, RunData]) -> Section:
+@page.section("Settings that differ")
+def _differences(runs: _Runs) -> page.Parts:
     rows = _settings_that_differ(runs)
-    if not rows:
-        return Section(
-            title="Settings that differ",
-            text="none does: neither settings nor versions.",
-        )
-    table = _table("Settings that differ", runs, rows).cut(_DIFFERENCES_SHOWN)
-    return Section(
-        title="Settings that differ",
-        observed="(f)",
-        blocks=(table,),
-    )
+    if rows:
+        yield page.Observed("(f)")
+        yield _table("Settings that differ", runs, rows).cut(_DIFFERENCES_SHOWN)
+    else:
+        yield "none does: neither settings nor versions."
 
 
-def _iterations(runs: Mapping[str, RunData]) -> Section:
+@page.section("Iterations", "c")
+def _iterations(runs: _Runs) -> page.Parts:
     jobs = dict.fromkeys(
         each.job for data in runs.values() for each in data.summary.iterations
     )
@@ -232,40 +219,21 @@ def _iterations(runs: Mapping[str, RunData]) -> Section:
             next((each for each in data.summary.iterations if each.job == job), None)
             for data in runs.values()
         ]
-        first = found[0]
-        rows.append(
-            (
-                f"JCT of {job}, mean",
-                *(
-                    MISSING
-                    if each is None
-                    else f"{format_time(each.mean_ns)} (CV {percent_text(each.cv)} %)"
-                    for each in found
-                ),
-            )
-        )
-        rows.append(
-            (
-                f"JCT of {job}, factor",
-                *(
-                    MISSING
-                    if each is None or first is None
-                    else f"{each.mean_ns / max(1, first.mean_ns):.3f}"
-                    for each in found
-                ),
-            )
-        )
         ratios = [
             next((each.ratio for each in data.rooflines if each.job == job), None)
             for data in runs.values()
         ]
-        texts = (MISSING if each is None else f"{each:.3f}" for each in ratios)
-        rows.append((f"JCT ratio of {job} (m)", *texts))
-    for what, name in (
-        ("compute", "compute_ns"),
-        ("exposed communication", "exposed_ns"),
-        ("idle", "idle_ns"),
-    ):
+        means = [None if each is None else each.mean_ns for each in found]
+        rows += [
+            _each(
+                f"JCT of {job}, mean",
+                lambda it: f"{format_time(it.mean_ns)} (CV {percent_text(it.cv)} %)",
+                found,
+            ),
+            _each(f"JCT of {job}, factor", "{:.3f}".format, _factors(means)),
+            _each(f"JCT ratio of {job} (m)", "{:.3f}".format, ratios),
+        ]
+    for what, name in RANK_PARTS.items():
         shares = []
         for data in runs.values():
             total = sum(rank.iteration_ns for rank in data.summary.ranks)
@@ -277,27 +245,26 @@ def _iterations(runs: Mapping[str, RunData]) -> Section:
         ("data packets", *(f"{each.packets:,}" for each in counts)),
         ("marked CE", *(f"{each.marked:,}" for each in counts)),
         ("sent again", *(f"{each.retransmitted:,}" for each in counts)),
-        (
+        _each(
             "uplinks: MMR, Jain's index (b)",
-            *(
-                f"{each.uplinks.max_over_mean:.3f}, {each.uplinks.jain:.4f}"
-                if each.uplinks
-                else MISSING
-                for each in counts
-            ),
+            lambda uplinks: f"{uplinks.max_over_mean:.3f}, {uplinks.jain:.4f}",
+            (each.uplinks for each in counts),
         ),
     ]
-    return Section(
-        title="Iterations",
-        observed=_seen(runs),
-        blocks=(_table("Iterations", runs, rows),),
-    )
+    yield _table("Iterations", runs, rows)
 
 
-def _collectives(
-    runs: Mapping[str, RunData], rows: Mapping[str, Sequence[ReportRow]]
-) -> Section:
-    title = "Collectives"
+def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
+    """Return times over the first of them, None where one is not known."""
+    first = times_ns[0]
+    return [
+        None if each is None or first is None else each / max(1.0, first)
+        for each in times_ns
+    ]
+
+
+@page.section("Collectives", "c")
+def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
     by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
     for letter, own in rows.items():
         for each in own:
@@ -308,117 +275,78 @@ def _collectives(
             key = kind if letter not in by_kind.get(kind, {}) else (*kind, each.name)
             by_kind.setdefault(key, {})[letter] = each
     if not by_kind:
-        return Section(title=title, text="none was measured.")
+        yield "none was measured."
+        return
     cells = []
     for found in by_kind.values():
-        first = found.get(next(iter(rows)))
-        example = next(iter(found.values()))
-        one = [f"{example.row.op}", about_size(example.row.size_bytes)]
-        one.append(str(example.row.nranks))
-        for letter in rows:
-            other = found.get(letter)
-            factor = (
-                MISSING
-                if other is None or first is None
-                else f"{other.row.time_ns / max(1.0, first.row.time_ns):.3f}"
-            )
-            one += (
-                [MISSING] * (3 if letter == next(iter(rows)) else 4)
-                if other is None
-                else [
-                    f"{format_time(other.row.time_ns)} ({percent_text(other.row.cv)})",
-                    MISSING
-                    if other.row.busbw is None
-                    else f"{other.row.busbw / 1e9:.4g}",
+        example = next(iter(found.values())).row
+        one = [str(example.op), about_size(example.size_bytes), str(example.nranks)]
+        others = [found.get(letter) for letter in rows]
+        factors = _factors([other.row.time_ns if other else None for other in others])
+        for number, (other, factor) in enumerate(zip(others, factors, strict=True)):
+            if other is None:
+                one += [MISSING] * 3
+            else:
+                row, busbw = other.row, other.row.busbw
+                one += [
+                    f"{format_time(row.time_ns)} ({percent_text(row.cv)})",
+                    MISSING if busbw is None else f"{busbw / 1e9:.4g}",
                     percent_text(other.share),
-                    *([] if letter == next(iter(rows)) else [factor]),
                 ]
-            )
+            if number:
+                one.append(MISSING if factor is None else f"{factor:.3f}")
         cells.append(tuple(one))
     header = ["collective", "S", "N"]
     for letter in rows:
         header += [f"{letter}: time (CV %)", f"{letter}: GB/s", f"{letter}: % of rate"]
-        if letter != next(iter(rows)):
-            header.append(f"{letter}/{next(iter(rows))}")
-    return Section(
-        title=title,
-        observed=_seen(runs),
-        blocks=(
-            Table(
-                title=title,
-                header=tuple(header),
-                rows=tuple(cells),
-                observed="",
-                note="Mean times, bus bandwidths and their shares of the line rate. "
-                "Rows are joined by job, collective, ranks and size.",
-            ).cut(_DIFFERENCES_SHOWN),
-        ),
-    )
+        header += [f"{letter}/A"] * (letter != "A")
+    yield Table(
+        title="Collectives",
+        header=tuple(header),
+        rows=tuple(cells),
+        observed="",
+        note="Mean times, bus bandwidths and their shares of the line rate. "
+        "Rows are joined by job, collective, ranks and size.",
+    ).cut(_DIFFERENCES_SHOWN)
 
 
-def _bandwidth(
-    runs: Mapping[str, RunData], rows: Mapping[str, Sequence[ReportRow]]
-) -> Section:
+@page.section("Bus bandwidth by size", "c")
+def _bandwidth(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, own in rows.items():
-        lines |= bandwidth_lines(own, f"{letter}: ")
-    if not lines:
-        return Section(
-            title="Bus bandwidth by size",
-            text="no collective with a bus bandwidth was measured.",
-        )
-    return Section(
-        title="Bus bandwidth by size",
-        observed=_seen(runs),
-        blocks=(Plot(figure=bandwidth_figure(lines)),),
+        lines |= run_curves.bandwidth_lines(own, f"{letter}: ")
+    yield (
+        page.Plot(figure=curves(lines, **run_curves.BANDWIDTH))
+        if lines
+        else page.NO_BANDWIDTHS
     )
 
 
-def _completion_times(runs: Mapping[str, RunData]) -> Section:
+@page.section("Flow completion times", "c")
+def _completion_times(runs: _Runs) -> page.Parts:
     lines: dict[str, Curve] = {}
     for letter, data in runs.items():
-        lines |= fct_curves(data.measured, f"{letter}: ")
+        lines |= run_curves.fct_curves(data.measured, f"{letter}: ")
     if not lines:
-        return Section(
-            title="Flow completion times",
-            text="no flow of a measured iteration was recorded.",
-        )
-    return Section(
-        title="Flow completion times",
-        observed=_seen(runs),
-        blocks=(
-            Plot(
-                figure=fct_figure(lines, width=WHOLE),
-                caption="Of each line 200 points evenly chosen, and the 100 slowest "
-                "flows each by itself.",
-            ),
-        ),
+        yield page.NO_FLOWS
+        return
+    yield page.Plot(
+        figure=curves(lines, **run_curves.COMPLETION, width=WHOLE),
+        caption="Of each line 200 points evenly chosen, and the 100 slowest flows each "
+        "by itself.",
     )
 
 
-def _sessions(runs: Mapping[str, RunData]) -> Section:
-    rates = {letter: data.session_rates for letter, data in runs.items()}
-    ops = dict.fromkeys(op for each in rates.values() for op in each)
-    if not ops:
-        return Section(
-            title="Session bandwidth",
-            text="no flow of a measured iteration was recorded.",
-        )
+@page.section("Session bandwidth", "c")
+def _sessions(runs: _Runs) -> page.Parts:
+    rates = [data.session_rates for data in runs.values()]
     rows = []
-    for op in ops:
+    for op in dict.fromkeys(op for each in rates for op in each):
         found = [
             percentiles(each[op], SESSION_PERCENTS) if op in each else None
-            for each in rates.values()
+            for each in rates
         ]
-        rows += [
-            (
-                f"{op}, P{percent:02}",
-                *(MISSING if each is None else format_rate(each[at]) for each in found),
-            )
-            for at, percent in enumerate(SESSION_PERCENTS)
-        ]
-    return Section(
-        title="Session bandwidth",
-        observed=_seen(runs),
-        blocks=(_table("Session bandwidth", runs, rows, left=1),),
-    )
+        for at, percent in enumerate(SESSION_PERCENTS):
+            values = (None if each is None else each[at] for each in found)
+            rows.append(_each(f"{op}, P{percent:02}", format_rate, values))
+    yield _table("Session bandwidth", runs, rows, left=1) if rows else page.NO_FLOWS

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias
 
 from bokeh.document import Document
 from bokeh.embed import components
@@ -52,6 +52,54 @@ class Section:
     blocks: tuple[Block, ...] = ()
 
 
+class Observed(str):
+    """Where the values of a section were observed, in place of what it declares."""
+
+
+Parts: TypeAlias = Iterator[str | Block]
+P = ParamSpec("P")
+
+NO_FLOWS = "no flow of a measured iteration was recorded."
+NO_BANDWIDTHS = "no collective with a bus bandwidth was measured."
+
+
+def section(
+    title: str, *letters: str
+) -> Callable[[Callable[P, Parts]], Callable[P, Section]]:
+    """Make a section of what a function yields: sentences, and blocks in order.
+
+    Args:
+        title: Its heading.
+        letters: Where its values were observed, which ``seen`` of the function's first
+            argument puts into words.
+    """
+
+    def decorate(parts: Callable[P, Parts]) -> Callable[P, Section]:
+        @wraps(parts)
+        def made(*args: P.args, **kwargs: P.kwargs) -> Section:
+            source: Any = args[0]
+            observed, texts, blocks = "", [], []
+            for part in parts(*args, **kwargs):
+                if isinstance(part, Observed):
+                    observed = part
+                elif isinstance(part, str):
+                    texts.append(part)
+                else:
+                    blocks.append(part)
+            if blocks and letters:
+                observed = observed or source.seen(*letters)
+            return Section(
+                title=title,
+                text=" ".join(filter(None, texts)),
+                observed=observed,
+                blocks=tuple(blocks),
+            )
+
+        return made
+
+    return decorate
+
+
 def render_page(
     *,
     title: str,
@@ -71,10 +119,9 @@ def render_page(
         banners: What has to be known before anything is read.
         notes: What holds for all of it, in small print below the title.
     """
-    plots = {
-        f"plot{number}": block.figure
-        for number, block in enumerate(_plots(sections), start=1)
-    }
+    blocks = [block for section in sections for block in section.blocks]
+    figures = [block.figure for block in blocks if isinstance(block, Plot)]
+    plots = {f"plot{number}": figure for number, figure in enumerate(figures, start=1)}
     script, divs = _embedded(plots) if plots else ("", {})
     names = {id(figure): name for name, figure in plots.items()}
     page: str = _template().render(
@@ -124,15 +171,6 @@ def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
             document.add_root(plot)
     script, divs = components(plots)
     return script, divs
-
-
-def _plots(sections: Sequence[Section]) -> list[Plot]:
-    return [
-        block
-        for section in sections
-        for block in section.blocks
-        if isinstance(block, Plot)
-    ]
 
 
 def _for_script(document: Mapping[str, object]) -> str:

@@ -6,20 +6,11 @@ points: pages stay small and open at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bokeh.models import (
-    AdaptiveTicker,
-    BasicTicker,
-    ColorBar,
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    HoverTool,
-    LinearColorMapper,
-    LogTicker,
-    NumeralTickFormatter,
-)
+from bokeh import models
 from bokeh.palettes import Category10, Viridis256
 from bokeh.plotting import figure
 
@@ -35,35 +26,36 @@ MATRIX_CELLS: Final = 256
 _TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 _WIDTH, _HEIGHT = 520, 340
 
-_SIZE_TICKS: Final = """
-    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+def _ticks(base: int, *units: str) -> str:
+    """Return JavaScript that writes the number of a tick in the unit that fits."""
+    return f"""
+    const units = {json.dumps(units)};
     let value = tick, unit = 0;
-    while (Math.abs(value) >= 1024 && unit < units.length - 1) {
-        value /= 1024;
+    while (Math.abs(value) >= {base} && unit < units.length - 1) {{
+        value /= {base};
         unit += 1;
-    }
-    return `${Number(value.toPrecision(3))} ${units[unit]}`;
+    }}
+    return `${{Number(value.toPrecision(3))}} ${{units[unit]}}`;
 """
-_TIME_TICKS: Final = """
-    const units = ["ns", "us", "ms", "s"];
-    let value = tick, unit = 0;
-    while (Math.abs(value) >= 1000 && unit < units.length - 1) {
-        value /= 1000;
-        unit += 1;
-    }
-    return `${Number(value.toPrecision(3))} ${units[unit]}`;
-"""
-_RATE_TICKS: Final = """
-    const units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
-    let value = tick, unit = 0;
-    while (Math.abs(value) >= 1000 && unit < units.length - 1) {
-        value /= 1000;
-        unit += 1;
-    }
-    return `${Number(value.toPrecision(3))} ${units[unit]}`;
-"""
-TICKS: Final = {"bytes": _SIZE_TICKS, "ns": _TIME_TICKS, "bit/s": _RATE_TICKS}
+
+
+TICKS: Final = {
+    "bytes": _ticks(1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB"),
+    "ns": _ticks(1000, "ns", "us", "ms", "s"),
+    "bit/s": _ticks(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+}
 """How the numbers of an axis are written, by unit; others are plain."""
+
+
+def new_figure(*, tools: str = _TOOLS, **look: Any) -> figure:
+    """Return an empty figure, its tools above it."""
+    return figure(tools=tools, toolbar_location="above", **look)
+
+
+def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") -> None:
+    """Show *tips* where the pointer is on what was drawn."""
+    plot.add_tools(models.HoverTool(renderers=[drawn], tooltips=tips))
 
 
 def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
@@ -80,29 +72,25 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
             if value:
                 at = (src // block, dst // block)
                 cells[at] = cells.get(at, 0) + value
-    source = ColumnDataSource(
-        {
-            "src": [src * block + (block - 1) / 2 for src, _ in cells],
-            "dst": [dst * block + (block - 1) / 2 for _, dst in cells],
-            "value": list(cells.values()),
-            "text": [about_size(value) for value in cells.values()],
-            "names": [
-                f"{_block(src, block, nranks)} to {_block(dst, block, nranks)}"
-                for src, dst in cells
-            ],
-        }
-    )
-    colours = LinearColorMapper(
+    source = {
+        "src": [src * block + (block - 1) / 2 for src, _ in cells],
+        "dst": [dst * block + (block - 1) / 2 for _, dst in cells],
+        "value": list(cells.values()),
+        "text": [about_size(value) for value in cells.values()],
+        "names": [
+            f"{_block(src, block, nranks)} to {_block(dst, block, nranks)}"
+            for src, dst in cells
+        ],
+    }
+    colours = models.LinearColorMapper(
         palette=tuple(reversed(Viridis256)),
         low=0,
         high=max(cells.values(), default=1),
     )
-    plot = figure(
+    plot = new_figure(
         title=title,
         width=560,
         height=500,
-        tools=_TOOLS,
-        toolbar_location="above",
         x_range=(-0.5, nranks - 0.5),
         # Rank 0 is at the top, as in a written matrix.
         y_range=(nranks - 0.5, -0.5),
@@ -113,10 +101,10 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
     )
     plot.grid.visible = False
     for axis in (plot.xaxis, plot.yaxis):
-        axis.ticker = BasicTicker(
+        axis.ticker = models.BasicTicker(
             desired_num_ticks=8, min_interval=1, num_minor_ticks=0
         )
-        axis.formatter = NumeralTickFormatter(format="0")
+        axis.formatter = models.NumeralTickFormatter(format="0")
     plot.rect(
         x="dst",
         y="src",
@@ -126,12 +114,12 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
         fill_color={"field": "value", "transform": colours},
         line_color=None,
     )
-    plot.add_tools(HoverTool(tooltips=[("ranks", "@names"), ("bytes", "@text")]))
+    plot.add_tools(models.HoverTool(tooltips=[("ranks", "@names"), ("bytes", "@text")]))
     plot.add_layout(
-        ColorBar(
+        models.ColorBar(
             color_mapper=colours,
             ticker=_size_ticker(),
-            formatter=CustomJSTickFormatter(code=_SIZE_TICKS),
+            formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
             width=12,
         ),
         "right",
@@ -156,13 +144,11 @@ def bars(
         unit: Of the numbers, for the axis: a key of ``TICKS``, or another word.
         name: Of the figure.
     """
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=2 * _WIDTH,
         height=120 + 24 * len(totals) * max(1, len(names)),
-        tools=_TOOLS,
-        toolbar_location="above",
         y_range=list(reversed(names)),
         x_axis_label=unit if unit == "bytes" or unit not in TICKS else "",
     )
@@ -171,14 +157,12 @@ def bars(
     height = 0.8 / max(1, len(totals))
     for number, (what, values) in enumerate(totals.items()):
         offset = 0.4 - height * (number + 0.5)
-        source = ColumnDataSource(
-            {
-                "y": [(name, offset) for name in names],
-                "name": list(names),
-                "value": list(values),
-                "text": [_text(value, unit) for value in values],
-            }
-        )
+        source = {
+            "y": [(name, offset) for name in names],
+            "name": list(names),
+            "value": list(values),
+            "text": [_text(value, unit) for value in values],
+        }
         drawn = plot.hbar(
             y="y",
             right="value",
@@ -187,9 +171,7 @@ def bars(
             color=Category10[10][number % 10],
             legend_label=what,
         )
-        plot.add_tools(
-            HoverTool(renderers=[drawn], tooltips=[("", "@name"), (what, "@text")])
-        )
+        hover(plot, drawn, [("", "@name"), (what, "@text")])
     # Beside the bars, where it hides none.
     plot.add_layout(plot.legend[0], "right")
     plot.legend.visible = len(totals) > 1
@@ -208,12 +190,10 @@ def cdf(
         unit: Of the numbers: a key of ``TICKS``, or another word.
         log: Draw x logarithmically, zeros at 1.
     """
-    plot = figure(
+    plot = new_figure(
         title=title,
         width=_WIDTH,
         height=_HEIGHT,
-        tools=_TOOLS,
-        toolbar_location="above",
         x_axis_type="log" if log else "linear",
         x_axis_label=unit,
         y_axis_label="part that is not larger",
@@ -226,13 +206,12 @@ def cdf(
         # A distribution of one value is a step from 0 to 1 at it.
         values.insert(0, values[0])
         parts.insert(0, 0.0)
-        source = ColumnDataSource(
-            {
-                "x": [max(value, 1) if log else value for value in values],
-                "part": parts,
-                "text": [_text(value, unit) for value in values],
-            }
-        )
+        columns = {
+            "x": [max(value, 1) if log else value for value in values],
+            "part": parts,
+            "text": [_text(value, unit) for value in values],
+        }
+        source = models.ColumnDataSource(columns)
         colour = Category10[10][number % 10]
         plot.step(
             x="x",
@@ -246,12 +225,7 @@ def cdf(
         points = plot.scatter(
             x="x", y="part", source=source, size=5, color=colour, legend_label=name
         )
-        plot.add_tools(
-            HoverTool(
-                renderers=[points],
-                tooltips=[(name, "@text"), ("not larger", "@part{0.0 %}")],
-            )
-        )
+        hover(plot, points, [(name, "@text"), ("not larger", "@part{0.0 %}")])
     plot.legend.location = "bottom_right"
     plot.legend.click_policy = "hide"
     return plot
@@ -265,12 +239,10 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
         title: Title of the plot.
         unit: Of the numbers.
     """
-    plot = figure(
+    plot = new_figure(
         title=title,
         width=_WIDTH,
         height=_HEIGHT,
-        tools=_TOOLS,
-        toolbar_location="above",
         y_axis_type="log",
         x_axis_label=unit,
         y_axis_label="number of nodes",
@@ -282,13 +254,11 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
             rows.append((value, up_to - before))
             before = up_to
         width = 0.8 / len(spreads)
-        source = ColumnDataSource(
-            {
-                "x": [value - 0.4 + width * (number + 0.5) for value, _ in rows],
-                "value": [value for value, _ in rows],
-                "number": [count for _, count in rows],
-            }
-        )
+        source = {
+            "x": [value - 0.4 + width * (number + 0.5) for value, _ in rows],
+            "value": [value for value, _ in rows],
+            "number": [count for _, count in rows],
+        }
         drawn = plot.vbar(
             x="x",
             top="number",
@@ -298,12 +268,7 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
             color=Category10[10][number % 10],
             legend_label=name,
         )
-        plot.add_tools(
-            HoverTool(
-                renderers=[drawn],
-                tooltips=[(name, "@value"), ("nodes", "@number{0,0}")],
-            )
-        )
+        hover(plot, drawn, [(name, "@value"), ("nodes", "@number{0,0}")])
     plot.legend.click_policy = "hide"
     return plot
 
@@ -311,14 +276,14 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
 def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
     """Write the numbers of an axis in their unit."""
     if unit in TICKS:
-        axes.formatter = CustomJSTickFormatter(code=TICKS[unit])
+        axes.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
     if unit == "bytes":
-        axes.ticker = LogTicker(base=2, mantissas=[1]) if log else _size_ticker()
+        axes.ticker = models.LogTicker(base=2, mantissas=[1]) if log else _size_ticker()
 
 
-def _size_ticker() -> AdaptiveTicker:
+def _size_ticker() -> models.AdaptiveTicker:
     """Return what puts ticks at 256 MiB and 512 MiB, not at 238.4 and 476.8."""
-    return AdaptiveTicker(
+    return models.AdaptiveTicker(
         base=1024,
         mantissas=[2**power for power in range(10)],
         desired_num_ticks=6,
@@ -329,11 +294,7 @@ def _size_ticker() -> AdaptiveTicker:
 def _text(value: float, unit: str) -> str:
     if unit == "bytes":
         return about_size(int(value))
-    if unit == "ns":
-        return format_time(value)
-    if unit == "bit/s":
-        return format_rate(value)
-    return f"{value:g}"
+    return {"ns": format_time, "bit/s": format_rate}.get(unit, "{:g}".format)(value)
 
 
 def _block(index: int, block: int, nranks: int) -> str:

@@ -2,66 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from chakram.observe.number_format import MISSING
 from chakram.observe.report.blocks import Table
 from chakram.observe.report.columns import cdf_points, percentiles
-from chakram.observe.report.page import Block, Plot, Section
-from chakram.observe.report.run_plots import HALF, WHOLE, Curve, curves
+from chakram.observe.report.page import NO_BANDWIDTHS, NO_FLOWS, Parts, Plot, section
+from chakram.observe.report.run_plots import WHOLE, Curve, curves
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
-    from bokeh.plotting import figure
-
     from chakram.observe.report.run_data import Flows, RunData
     from chakram.observe.report.run_rows import ReportRow
 
 
 _SIZES_SHOWN = 64
 
+BANDWIDTH: Final[dict[str, Any]] = {
+    "name": "busbw",
+    "title": "Bus bandwidth against S; whiskers: P01 to P99",
+    "x": "bytes",
+    "y": "bit/s",
+    "x_label": "S of nccl-tests",
+    "y_label": "bus bandwidth per accelerator",
+    "x_log": True,
+    "width": WHOLE,
+    "height": 380,
+}
+COMPLETION: Final[dict[str, Any]] = {
+    "name": "fct-cdf",
+    "title": "Flow completion times",
+    "x": "ns",
+    "y": "%",
+    "x_label": "posted to last byte acknowledged",
+    "y_label": "flows that were not slower",
+    "x_log": True,
+    "steps": True,
+}
+"""Figures of bus bandwidth against size, and of the distribution of FCT."""
 
-def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Section:
+
+@section("Bus bandwidth by size", "c")
+def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return bus bandwidth by size."""
     lines = bandwidth_lines(rows)
     if not lines:
-        return Section(
-            title="Bus bandwidth by size",
-            text="no collective with a bus bandwidth was measured.",
-        )
-    levels = _asymptotes(data, rows)
-    return Section(
-        title="Bus bandwidth by size",
-        observed=data.seen("c"),
-        blocks=(
-            Plot(
-                figure=bandwidth_figure(lines, levels=levels),
-                caption="Points: of the mean time, all collectives of a size; lines "
-                "dashed: line rate of layer 2 (f), and the payload in it (m).",
-            ),
-        ),
-    )
-
-
-def bandwidth_figure(
-    lines: Mapping[str, Curve], levels: Mapping[str, float] | None = None
-) -> figure:
-    """Return bus bandwidth against size as a figure, with levels to reach."""
-    return curves(
-        lines,
-        name="busbw",
-        title="Bus bandwidth against S; whiskers: P01 to P99",
-        x="bytes",
-        y="bit/s",
-        x_label="S of nccl-tests",
-        y_label="bus bandwidth per accelerator",
-        x_log=True,
-        levels=levels,
-        width=WHOLE,
-        height=380,
+        yield NO_BANDWIDTHS
+        return
+    rates = {rate for each in rows if (rate := each.line_rate_bps)}
+    levels = {}
+    if len(rates) == 1 and data.payload_share is not None:
+        rate = rates.pop()
+        levels = {
+            f"- - line rate {format_rate(rate)}": rate,
+            f"··· payload {100 * data.payload_share:.1f} %": rate * data.payload_share,
+        }
+    yield Plot(
+        figure=curves(lines, **BANDWIDTH, levels=levels),
+        caption="Points: of the mean time, all collectives of a size; lines "
+        "dashed: line rate of layer 2 (f), and the payload in it (m).",
     )
 
 
@@ -90,17 +92,6 @@ def bandwidth_lines(rows: Sequence[ReportRow], prefix: str = "") -> dict[str, Cu
     return lines
 
 
-def _asymptotes(data: RunData, rows: Sequence[ReportRow]) -> dict[str, float]:
-    rates = {rate for each in rows if (rate := each.line_rate_bps)}
-    if len(rates) != 1 or data.payload_share is None:
-        return {}
-    rate = rates.pop()
-    return {
-        f"- - line rate {format_rate(rate)}": rate,
-        f"··· payload {100 * data.payload_share:.1f} %": rate * data.payload_share,
-    }
-
-
 def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
     """Return the distribution of completion times by collective."""
     lines = {}
@@ -109,108 +100,70 @@ def fct_curves(flows: Flows, prefix: str = "") -> dict[str, Curve]:
         if len(times):
             values, shares = cdf_points(times)
             # A distribution begins at 0, also where it has one value.
-            lines[f"{prefix}{op}"] = Curve(
-                x=[values[0], *values],
-                y=[0.0, *(100 * shares)],
-                text=[
-                    f"{format_time(value)}: {100 * share:.4g} % of {len(times)}"
-                    for value, share in zip(
-                        [values[0], *values], [0.0, *shares], strict=True
-                    )
-                ],
-            )
+            xs, ys = [values[0], *values], [0.0, *(100 * shares)]
+            text = [
+                f"{format_time(x)}: {y:.4g} % of {len(times)}"
+                for x, y in zip(xs, ys, strict=True)
+            ]
+            lines[f"{prefix}{op}"] = Curve(x=xs, y=ys, text=text)
     return lines
 
 
-def fct_figure(lines: Mapping[str, Curve], width: int = HALF) -> figure:
-    """Return the completion times of flows as a figure of their distribution."""
-    return curves(
-        lines,
-        name="fct-cdf",
-        title="Flow completion times",
-        x="ns",
-        y="%",
-        x_label="posted to last byte acknowledged",
-        y_label="flows that were not slower",
-        x_log=True,
-        steps=True,
-        width=width,
-    )
-
-
-def completion_times(data: RunData) -> Section:
+@section("Flow completion times", "c", "m")
+def completion_times(data: RunData) -> Parts:
     """Return FCT and slowdown of flows."""
-    title = "Flow completion times"
     flows = data.measured
     if not len(flows):
-        return Section(
-            title=title, text="no flow of a measured iteration was recorded."
-        )
+        yield NO_FLOWS
+        return
     lines = fct_curves(flows)
-    blocks: list[Block] = [
-        Plot(
-            figure=fct_figure(lines),
-            caption=f"{len(flows):,} flows, of which "
-            f"{sum(len(line.x) for line in lines.values()):,} points are drawn: of "
-            "each collective 200 evenly chosen, and the 100 slowest each by itself.",
-        )
-    ]
+    points = sum(len(line.x) for line in lines.values())
+    yield Plot(
+        figure=curves(lines, **COMPLETION),
+        caption=f"{len(flows):,} flows, of which {points:,} points are drawn: of "
+        "each collective 200 evenly chosen, and the 100 slowest each by itself.",
+    )
     # Messages without payload are those of barriers.
     known = flows.where((flows["bound_ns"] > 0) & (flows["bytes"] > 0))
     if len(known):
-        sizes, slow = _by_size(known)
-        blocks.append(
-            Plot(
-                figure=curves(
-                    {
-                        name: Curve(
-                            x=sizes,
-                            y=[each[at] for each in slow],
-                            text=[
-                                f"{about_size(int(size))}: {each[at]:.4g}"
-                                for size, each in zip(sizes, slow, strict=True)
-                            ],
-                        )
-                        for at, name in enumerate(("P50", "P99", "largest"))
-                    },
-                    name="slowdown",
-                    title="Slowdown by size",
-                    x="bytes",
-                    y="times",
-                    x_label="payload of the flow",
-                    y_label="FCT over its time alone (m)",
-                    x_log=True,
-                    y_log=True,
-                ),
-                caption="1: as if nothing else were on the fabric. All flows with "
-                "payload count; sizes are those that occur"
-                + (
-                    "."
-                    if len(np.unique(known["bytes"])) <= _SIZES_SHOWN
-                    else ", joined to powers of two."
-                ),
-            )
-        )
-    blocks.append(_fct_table(flows))
-    text = "" if len(known) else "Slowdowns are left out: no flow has a bound."
-    return Section(
-        title=title,
-        text=text,
-        observed=data.seen("c", "m"),
-        blocks=tuple(blocks),
-    )
+        yield _slowdowns(known)
+    else:
+        yield "Slowdowns are left out: no flow has a bound."
+    yield _fct_table(flows)
 
 
-def _by_size(flows: Flows) -> tuple[list[float], list[tuple[float, ...]]]:
+def _slowdowns(flows: Flows) -> Plot:
     sizes = flows["bytes"]
+    caption = "1: as if nothing else were on the fabric. All flows with payload count; "
+    caption += "sizes are those that occur"
     if len(np.unique(sizes)) > _SIZES_SHOWN:
         sizes = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+        caption += ", joined to powers of two"
     slowdown = flows["fct_ns"] / flows["bound_ns"]
-    found = np.unique(sizes)
-    return (
-        found.tolist(),
-        [percentiles(slowdown[sizes == size], (50, 99, 100)) for size in found],
+    xs = np.unique(sizes).tolist()
+    found = [percentiles(slowdown[sizes == size], (50, 99, 100)) for size in xs]
+    lines = {
+        name: Curve(
+            x=xs,
+            y=ys,
+            text=[f"{about_size(x)}: {y:.4g}" for x, y in zip(xs, ys, strict=True)],
+        )
+        for name, ys in zip(
+            ("P50", "P99", "largest"), zip(*found, strict=True), strict=True
+        )
+    }
+    drawn = curves(
+        lines,
+        name="slowdown",
+        title="Slowdown by size",
+        x="bytes",
+        y="times",
+        x_label="payload of the flow",
+        y_label="FCT over its time alone (m)",
+        x_log=True,
+        y_log=True,
     )
+    return Plot(figure=drawn, caption=f"{caption}.")
 
 
 def _fct_table(flows: Flows) -> Table:
@@ -221,20 +174,11 @@ def _fct_table(flows: Flows) -> Table:
             continue
         times = percentiles(own["fct_ns"], (50, 95, 99, 99.9, 100))
         known = own.where(own["bound_ns"] > 0)
-        slow = (
-            percentiles(known["fct_ns"] / known["bound_ns"], (50, 99))
-            if len(known)
-            else ()
-        )
-        rows.append(
-            (
-                str(op),
-                f"{len(own):,}",
-                *map(format_time, times),
-                *(f"{each:.3g}" for each in slow),
-                *((MISSING,) * (2 - len(slow))),
-            )
-        )
+        slow = [MISSING, MISSING]
+        if len(known):
+            slowdown = known["fct_ns"] / known["bound_ns"]
+            slow = [f"{each:.3g}" for each in percentiles(slowdown, (50, 99))]
+        rows.append((str(op), f"{len(own):,}", *map(format_time, times), *slow))
     return Table(
         title="Percentiles of all flows",
         header=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,25 +12,25 @@ from bokeh.models import Range1d
 
 from chakram.observe.document import summary_document
 from chakram.observe.number_format import MISSING
+from chakram.observe.report import page, plots
 from chakram.observe.report import run_curves as curves
 from chakram.observe.report import run_sections as measured
 from chakram.observe.report import run_traffic as traffic
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.columns import percentiles
-from chakram.observe.report.page import Block, Plot, Section, render_page
 from chakram.observe.report.run_data import OBSERVED, RunData
 from chakram.observe.report.run_plots import shade
-from chakram.observe.report.run_rows import ReportRow, report_rows
-from chakram.observe.report.run_why import why_section
+from chakram.observe.report.run_rows import ReportRow, line_rates, report_rows
 from chakram.observe.report.topology_page import topology_facts
 from chakram.observe.why import why_document
 from chakram.results.critical_path import Part
-from chakram.units import about_size, format_rate, format_time
+from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
 
+_CAUSES_SHOWN, _PLACES_SHOWN = 10, 5
 _SHADED = "Shaded red: faults of links; orange: until traffic had recovered."
 
 
@@ -66,7 +66,7 @@ def run_page(results: RunResults) -> str:
         raw_files(results.path),
     ]
     manifest = data.manifest
-    return render_page(
+    return page.render_page(
         title=title_of(data),
         lead=f"{manifest.world}, {manifest.started_at[:16].replace('T', ' ')} UTC, "
         f"{len(data.summary.ranks)} ranks, {manifest.measured} measured iterations "
@@ -136,45 +136,126 @@ def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
     }
 
 
-def _faults(data: RunData) -> Section:
-    manifest = data.manifest
+@page.section("Why", "c", "m")
+def why_section(data: RunData) -> page.Parts:
+    """Return causes of lost time, and what the critical path is made of."""
+    found = data.why
+    if isinstance(found, str):
+        yield f"{found}."
+        return
+    if not found.time_ns:
+        yield "the critical paths take no time."
+        return
+
+    def mean(time_ns: float) -> str:
+        return format_time(time_ns / found.iterations / data.dilation)
+
+    def share(time_ns: float) -> str:
+        return f"{100 * time_ns / found.time_ns:.1f}"
+
+    largest = "no charge takes 3 % of the iterations"
+    if found.first is not None:
+        largest = f"{found.first}: {share(found.first.lost_ns)} %"
+    yield (
+        "The critical path of an iteration goes back from its last end to what "
+        "was waited for each time. Time on it beyond what its parts take at nominal "
+        "rates is lost; each lost nanosecond is charged to one cause. A charge says "
+        "where time is felt; chakram why tests what the run saves without a cause."
+    )
+    yield Facts(
+        rows=(
+            ("largest charge", largest),
+            ("critical path", f"{mean(found.time_ns)}, mean of {found.iterations}"),
+            ("lost on it", f"{mean(found.lost_ns)}, {share(found.lost_ns)} %"),
+            ("unknown", f"{100 * found.unknown_share:.1f} % of the path"),
+        )
+    )
+    yield Table(
+        title="Causes of lost time",
+        header=("cause", "place", "mean per iteration", "% of the iteration"),
+        rows=tuple(
+            (each.cause, each.place, mean(each.lost_ns), share(each.lost_ns))
+            for each in found.causes[:_CAUSES_SHOWN]
+        ),
+        left=2,
+        note=f"{len(found.causes)} causes in all.",
+    )
+    parts = sorted(found.parts_ns.items(), key=lambda item: -item[1])
+    means = {str(k): ns / found.iterations / data.dilation for k, ns in parts if ns}
+    drawn = plots.bars(
+        {"mean": list(means.values())},
+        names=list(means),
+        title="Parts of the critical path",
+        unit="ns",
+        name="path-parts",
+    )
+    caption = "Mean over the measured iterations; the parts sum to them."
+    yield page.Plot(figure=drawn, caption=caption)
+    for what, lost in (
+        ("rank", [(str(rank), lost_ns) for rank, lost_ns in found.by_rank]),
+        ("collective or computation", list(found.by_collective)),
+    ):
+        if lost:
+            yield Table(
+                title=f"Lost time by {what}",
+                header=(what, "mean per iteration", "% of the iteration"),
+                rows=tuple(
+                    (name, mean(lost_ns), share(lost_ns))
+                    for name, lost_ns in lost[:_PLACES_SHOWN]
+                ),
+            )
+
+
+@page.section("Faults", "c")
+def _faults(data: RunData) -> page.Parts:
+    manifest, dilation = data.manifest, data.dilation
     rows = [
-        (f"injected: {what}", f"{n} packets")
-        for what, n in manifest.injected.items()
-        if n
-    ]
-    rows += [
-        (f"not taken: {what}", f"{n} packets")
-        for what, n in manifest.invalid.items()
+        (f"{what}: {kind}", f"{n} packets")
+        for what, counts in (
+            ("injected", manifest.injected),
+            ("not taken", manifest.invalid),
+        )
+        for kind, n in counts.items()
         if n
     ]
     rows += [
         (
             f"{link.link} {link.direction}",
-            f"down for {format_time(link.down_ns / data.dilation)}",
+            f"down for {format_time(link.down_ns / dilation)}",
         )
         for link in data.summary.links
         if link.down_ns
     ]
     if not rows and not data.faults:
-        return Section(title="Faults", text="none was injected.")
-    rows += _recovery(data)
-    table = Table(
-        title="What was injected",
-        header=("fault (f)", "began", "was over", "recovered after (m)", "packets (c)"),
-        rows=tuple(map(_fault_cells, data.faults)),
-        left=1,
-        note="Times from the start of the first rank. Recovered: the last session "
-        "that crossed the link was back at its rate before.",
-    )
-    return Section(
-        title="Faults",
-        observed=data.seen("c"),
-        blocks=(
-            *((table,) if data.faults else ()),
-            *((Facts(rows=tuple(rows)),) if rows else ()),
-        ),
-    )
+        yield "none was injected."
+        return
+    if data.faults:
+        yield Table(
+            title="What was injected",
+            header=(
+                *("fault (f)", "began", "was over", "recovered after (m)"),
+                "packets (c)",
+            ),
+            rows=tuple(map(_fault_cells, data.faults)),
+            left=1,
+            note="Times from the start of the first rank. Recovered: the last session "
+            "that crossed the link was back at its rate before.",
+        )
+    # What it took to make up for what was lost.
+    traffic, why = data.summary.traffic, data.why
+    if traffic is not None:
+        again = (
+            f"{traffic.retransmitted} packets: {traffic.for_nak} for a NAK, "
+            f"{traffic.for_timeout} for a timeout, {traffic.for_rnr} for a "
+            "receiver that was not ready"
+        )
+        rows.append(("sent again", again))
+    if not isinstance(why, str) and why.iterations:
+        repair_ns = why.parts_ns.get(Part.REPAIR, 0) / why.iterations / dilation
+        took = f"{format_time(repair_ns)} of an iteration, mean (m)"
+        rows.append(("recovery on the critical path", took))
+    if rows:
+        yield Facts(rows=tuple(rows))
 
 
 def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
@@ -182,14 +263,16 @@ def _fault_cells(fault: Mapping[str, Any]) -> tuple[str, ...]:
     back_ns, packets = fault["recovered_ns"], fault["packets"]
     return (
         fault["fault"],
-        MISSING if start_ns is None else format_time(max(0, start_ns)),
-        MISSING if end_ns is None else format_time(max(0, end_ns)),
+        *(
+            MISSING if at_ns is None else format_time(max(0, at_ns))
+            for at_ns in (start_ns, end_ns)
+        ),
         MISSING if back_ns is None else format_time(back_ns - end_ns),
         MISSING if packets is None else f"{packets:,}",
     )
 
 
-def _with_faults(data: RunData, section: Section) -> Section:
+def _with_faults(data: RunData, plain: page.Section) -> page.Section:
     """Return a section over time with what was injected shaded in its figures."""
     lasted: list[tuple[float, float]] = []
     recovering: list[tuple[float, float]] = []
@@ -200,36 +283,19 @@ def _with_faults(data: RunData, section: Section) -> Section:
         if each["recovered_ns"] is not None:
             recovering.append((each["end_ns"], each["recovered_ns"]))
     if not lasted:
-        return section
-    blocks: list[Block] = []
-    for block in section.blocks:
-        if isinstance(block, Plot):
+        return plain
+    blocks: list[page.Block] = []
+    for block in plain.blocks:
+        if isinstance(block, page.Plot):
             shade(block.figure, lasted, "#d62728")
             shade(block.figure, recovering, "#ff7f0e")
             block = replace(block, caption=f"{block.caption} {_SHADED}".strip())
         blocks.append(block)
-    return replace(section, blocks=tuple(blocks))
+    return replace(plain, blocks=tuple(blocks))
 
 
-def _recovery(data: RunData) -> Iterator[tuple[str, str]]:
-    """Return what it took to make up for what was lost."""
-    traffic, why = data.summary.traffic, data.why
-    if traffic is not None:
-        yield (
-            (
-                "sent again",
-                f"{traffic.retransmitted} packets: {traffic.for_nak} for a NAK, "
-                f"{traffic.for_timeout} for a timeout, {traffic.for_rnr} for a "
-                "receiver that was not ready",
-            )
-        )
-    if not isinstance(why, str) and why.iterations:
-        repair_ns = why.parts_ns.get(Part.REPAIR, 0) / why.iterations / data.dilation
-        took = f"{format_time(repair_ns)} of an iteration, mean (m)"
-        yield ("recovery on the critical path", took)
-
-
-def anomalies(data: RunData) -> Section:
+@page.section("Anomalies")
+def anomalies(data: RunData) -> page.Parts:
     """Return the banners and what else is odd."""
     summary = data.summary
     found = list(summary.banners)
@@ -243,13 +309,11 @@ def anomalies(data: RunData) -> Section:
     odd = data.manifest.preflight.get("findings", ())
     found += [f"preflight: {each.get('verdict', each)}" for each in odd]
     enumerated = ((str(number), text) for number, text in enumerate(found, 1))
-    return Section(
-        title="Anomalies",
-        blocks=(Facts(rows=tuple(enumerated) or (("none", ""),)),),
-    )
+    yield Facts(rows=tuple(enumerated) or (("none", ""),))
 
 
-def comparability(data: RunData, rows: Sequence[ReportRow]) -> Section:
+@page.section("Comparability", "f")
+def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
     """Return what must be equal in another run before the two are compared."""
     manifest = data.manifest
     experiment = manifest.experiment
@@ -261,64 +325,44 @@ def comparability(data: RunData, rows: Sequence[ReportRow]) -> Section:
             f"{placement.get('pattern')}, {placement.get('ranks_per_port')} per port, "
             f"within hosts: {placement.get('same_host')}"
         )
-    rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
     transport = experiment.get("transport") or {}
     pairs = transport.get("queue_pairs") or {}
-    return Section(
-        title="Comparability",
-        text="Compare this run only with runs that have the same values here.",
-        observed=data.seen("f"),
-        blocks=(
-            Facts(
-                rows=(
-                    ("N", f"{len(data.summary.ranks)} ranks"),
-                    ("placement", "; ".join(places) or MISSING),
-                    ("B_acc", ", ".join(map(format_rate, rates)) or "no rate"),
-                    *topology_facts(data.topology),
-                    (
-                        "collectives",
-                        "; ".join(
-                            f"{each.name}, S {about_size(each.row.size_bytes)}, N "
-                            f"{each.row.nranks}, algo_factor {each.factor:.4g}"
-                            for each in rows[:12]
-                        )
-                        + (f"; and {len(rows) - 12} more" if len(rows) > 12 else ""),
-                    ),
-                    ("transport", manifest.transport),
-                    (
-                        "load balancing",
-                        f"UDP source ports {transport.get('source_ports')}, queue "
-                        f"pairs per {pairs.get('per')} x {pairs.get('count')}, "
-                        f"{pairs.get('split')}; equal-cost paths by hash",
-                    ),
-                    (
-                        "world",
-                        f"{manifest.world}; dilation {manifest.dilation}; sizes x "
-                        f"{manifest.size_scale}",
-                    ),
-                    ("traces", _traces(data)),
-                    ("seed", str(manifest.seed)),
-                    (
-                        "versions",
-                        ", ".join(
-                            f"{name} {version}"
-                            for name, version in manifest.versions.items()
-                        ),
-                    ),
-                )
-            ),
-        ),
+    balancing = (
+        f"UDP source ports {transport.get('source_ports')}, queue pairs per "
+        f"{pairs.get('per')} x {pairs.get('count')}, {pairs.get('split')}; equal-cost "
+        "paths by hash"
     )
-
-
-def _traces(data: RunData) -> str:
-    return "; ".join(
+    collectives = [
+        f"{each.name}, S {about_size(each.row.size_bytes)}, N {each.row.nranks}, "
+        f"algo_factor {each.factor:.4g}"
+        for each in rows[:12]
+    ]
+    if len(rows) > 12:
+        collectives.append(f"and {len(rows) - 12} more")
+    traces = (
         f"{job}: {each.get('trace')} (sha256 {str(each.get('sha256'))[:12]})"
-        for job, each in data.manifest.traces.items()
+        for job, each in manifest.traces.items()
+    )
+    world = f"{manifest.world}; dilation {manifest.dilation}; sizes x "
+    yield "Compare this run only with runs that have the same values here."
+    yield Facts(
+        rows=(
+            ("N", f"{len(data.summary.ranks)} ranks"),
+            ("placement", "; ".join(places) or MISSING),
+            ("B_acc", line_rates(rows) or "no rate"),
+            *topology_facts(data.topology),
+            ("collectives", "; ".join(collectives)),
+            ("transport", manifest.transport),
+            ("load balancing", balancing),
+            ("world", world + manifest.size_scale),
+            ("traces", "; ".join(traces)),
+            ("seed", str(manifest.seed)),
+            ("versions", ", ".join(map(" ".join, manifest.versions.items()))),
+        )
     )
 
 
-def raw_files(folder: Path, files: Sequence[Path] | None = None) -> Section:
+def raw_files(folder: Path, files: Sequence[Path] | None = None) -> page.Section:
     """Return files of a folder, all if not said which, with their digests."""
     rows = []
     for path in sorted(folder.rglob("*")) if files is None else files:
@@ -327,15 +371,10 @@ def raw_files(folder: Path, files: Sequence[Path] | None = None) -> Section:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = about_size(path.stat().st_size)
             rows.append((str(path.relative_to(folder)), digest, size))
-    return Section(
+    header = ("file", "SHA-256", "size")
+    table = Table(title="Raw files", header=header, rows=tuple(rows), left=2)
+    return page.Section(
         title="Raw files",
         text=f"All numbers of this page come from these files of {folder}.",
-        blocks=(
-            Table(
-                title="Raw files",
-                header=("file", "SHA-256", "size"),
-                rows=tuple(rows),
-                left=2,
-            ),
-        ),
+        blocks=(table,),
     )

@@ -10,26 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from bokeh.models import (
-    BasicTickFormatter,
-    BoxAnnotation,
-    ColorBar,
-    ColumnDataSource,
-    FactorRange,
-    FixedTicker,
-    HoverTool,
-    Label,
-    LinearColorMapper,
-    Range1d,
-    Segment,
-    Span,
-)
+from bokeh import models
 from bokeh.palettes import Category10, Viridis256
-from bokeh.plotting import figure
 
-from chakram.observe.report.plots import TICKS, set_ticks
+from chakram.observe.report.plots import TICKS, hover, new_figure, set_ticks
 
 if TYPE_CHECKING:
+    from bokeh.plotting import figure
     from numpy.typing import NDArray
 
 
@@ -77,7 +64,7 @@ def curves(
     steps: bool = False,
     levels: Mapping[str, float] | None = None,
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    x_range: Range1d | None = None,
+    x_range: models.Range1d | None = None,
     width: int = HALF,
     height: int = 340,
 ) -> figure:
@@ -104,13 +91,12 @@ def curves(
     highest = [max(curve.y, default=0) for curve in lines.values()]
     highest += [max(curve.high, default=0) for curve in lines.values() if curve.high]
     top = max([*highest, *levels.values()], default=0) or 1
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=width,
         height=height,
         tools=TOOLS,
-        toolbar_location="above",
         x_axis_type="log" if x_log else "linear",
         y_axis_type="log" if y_log else "linear",
         x_axis_label=_label(x_label, x),
@@ -118,24 +104,24 @@ def curves(
         **({} if x_range is None else {"x_range": x_range}),
     )
     if not y_log:
-        plot.y_range = Range1d(0, top * (1.12 + 0.06 * len(bands)))
+        plot.y_range = models.Range1d(0, top * (1.12 + 0.06 * len(bands)))
     set_ticks(plot.xaxis, x, log=x_log)
     if x == "bytes":
         sizes = sorted(
             {max(1, int(size)) for line in lines.values() for size in line.x}
         )
-        plot.xaxis.ticker = FixedTicker(ticks=_apart(sizes))
+        plot.xaxis.ticker = models.FixedTicker(ticks=_apart(sizes))
     set_ticks(plot.yaxis, y, log=y_log)
     if y_log:
-        plot.yaxis.ticker = FixedTicker(ticks=_one_two_five(top))
+        plot.yaxis.ticker = models.FixedTicker(ticks=_one_two_five(top))
         if y not in TICKS:
-            plot.yaxis.formatter = BasicTickFormatter()
+            plot.yaxis.formatter = models.BasicTickFormatter()
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):
         # Above the highest, side by side: curves come close to them from below.
         plot.add_layout(
-            Span(
+            models.Span(
                 location=at,
                 dimension="width",
                 line_dash=("dashed", "dotted")[number % 2],
@@ -143,7 +129,7 @@ def curves(
             )
         )
         plot.add_layout(
-            Label(
+            models.Label(
                 x=8 + 160 * number,
                 x_units="screen",
                 y=max(levels.values()),
@@ -195,8 +181,8 @@ def _curve(
         data["text"] = curve.text
     if curve.low is not None and curve.high is not None:
         data |= {"low": curve.low, "high": curve.high}
-        bars = Segment(x0="x", x1="x", y0="low", y1="high", line_color=colour)
-    source = ColumnDataSource(data)
+        bars = models.Segment(x0="x", x1="x", y0="low", y1="high", line_color=colour)
+    source = models.ColumnDataSource(data)
     if "low" in data:
         plot.add_glyph(source, bars)
     look = {"color": colour, "legend_label": line, "source": source}
@@ -205,8 +191,7 @@ def _curve(
     else:
         plot.line(x="x", y="y", line_width=2, **look)
         drawn = plot.scatter(x="x", y="y", size=6, **look)
-    tips = [(line, "@text")] if curve.text is not None else [(line, "@y")]
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips))
+    hover(plot, drawn, [(line, "@y" if curve.text is None else "@text")])
 
 
 def _bands(
@@ -228,7 +213,9 @@ def _bands(
 def shade(plot: figure, stretches: Sequence[tuple[float, float]], colour: str) -> None:
     """Shade stretches of time over the whole height of a figure."""
     for start, end in stretches:
-        box = BoxAnnotation(left=start, right=end, fill_color=colour, fill_alpha=0.15)
+        box = models.BoxAnnotation(
+            left=start, right=end, fill_color=colour, fill_alpha=0.15
+        )
         box.line_color = None
         plot.add_layout(box)
 
@@ -244,7 +231,7 @@ def heat_map(
     y_end: float | None = None,
     legend: str,
     high: float,
-    x_range: Range1d | None = None,
+    x_range: models.Range1d | None = None,
     height: int = 260,
 ) -> figure:
     """Return shares over time as colours; what is 0 stays white.
@@ -264,21 +251,20 @@ def heat_map(
     """
     rows = cells.shape[0]
     top = rows - 0.5 if y_names else float(rows if y_end is None else y_end)
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE,
         height=height,
         tools=TOOLS,
-        toolbar_location="above",
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
-        x_range=x_range or Range1d(0, end_ns),
-        y_range=Range1d(top, -0.5) if y_names else Range1d(0, top),
+        x_range=x_range or models.Range1d(0, end_ns),
+        y_range=models.Range1d(top, -0.5) if y_names else models.Range1d(0, top),
     )
     plot.grid.visible = False
     set_ticks(plot.xaxis, "ns")
-    colours = LinearColorMapper(
+    colours = models.LinearColorMapper(
         palette=tuple(reversed(Viridis256)), low=0.5, high=high, low_color="white"
     )
     drawn = plot.image(
@@ -295,8 +281,10 @@ def heat_map(
         plot.yaxis.major_label_overrides = {
             row: y_names[row] for row in range(0, rows, every)
         }
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(legend, "@image %")]))
-    plot.add_layout(ColorBar(color_mapper=colours, width=12, title=legend), "right")
+    hover(plot, drawn, [(legend, "@image %")])
+    plot.add_layout(
+        models.ColorBar(color_mapper=colours, width=12, title=legend), "right"
+    )
     return plot
 
 
@@ -307,38 +295,35 @@ def spans(
     name: str,
     title: str,
     y_label: str,
-    x_range: Range1d,
+    x_range: models.Range1d,
     path: Sequence[tuple[str, float, float, str]] = (),
 ) -> figure:
     """Return bars of time in rows, each kind in its own lane of the row.
 
     *path* is a line through rows: stretches of time, each in a row, with their text.
     """
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE,
         height=min(1400, 130 + max(14, 9 * len(kinds)) * len(rows)),
         tools="xpan,xwheel_zoom,box_zoom,reset,save",
-        toolbar_location="above",
         x_axis_label="time since the first rank began",
         y_axis_label=y_label,
         x_range=x_range,
-        y_range=FactorRange(*reversed(rows)),
+        y_range=models.FactorRange(*reversed(rows)),
     )
     set_ticks(plot.xaxis, "ns")
     plot.ygrid.visible = False
     lane = 0.9 / max(1, len(kinds))
     for number, (kind, found) in enumerate(kinds.items()):
         offset = 0.45 - lane * (number + 0.5)
-        source = ColumnDataSource(
-            {
-                "y": [(row, offset) for row in found.rows],
-                "left": found.starts,
-                "right": found.ends,
-                "text": found.texts,
-            }
-        )
+        source = {
+            "y": [(row, offset) for row in found.rows],
+            "left": found.starts,
+            "right": found.ends,
+            "text": found.texts,
+        }
         colour = "#c9c9c9" if kind == "compute" else COLOURS[number % 10]
         drawn = plot.hbar(
             y="y",
@@ -352,7 +337,7 @@ def spans(
             line_width=0.4,
             legend_label=kind,
         )
-        plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(kind, "@text")]))
+        hover(plot, drawn, [(kind, "@text")])
     if path:
         _path(plot, path)
     _legend_below(plot)
@@ -367,13 +352,11 @@ def _path(plot: figure, path: Sequence[tuple[str, float, float, str]]) -> None:
         x1="end",
         y0="row",
         y1="row",
-        source=ColumnDataSource(
-            {"row": rows, "start": starts, "end": ends, "text": texts}
-        ),
+        source={"row": rows, "start": starts, "end": ends, "text": texts},
         legend_label="critical path",
         **look,
     )
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("path", "@text")]))
+    hover(plot, drawn, [("path", "@text")])
     steps = [
         (before, row, start)
         for before, row, start in zip(rows, rows[1:], starts[1:], strict=False)
@@ -399,15 +382,14 @@ def parts(
     colours: Sequence[str],
 ) -> figure:
     """Return parts of a whole as stacked bars, one per name, left to right."""
-    plot = figure(
+    plot = new_figure(
         name=name,
         title=title,
         width=WHOLE if len(names) > 16 else HALF,
         height=340,
         tools=TOOLS,
-        toolbar_location="above",
-        x_range=FactorRange(*names),
-        y_range=Range1d(0, 100),
+        x_range=models.FactorRange(*names),
+        y_range=models.Range1d(0, 100),
         x_axis_label=x_label,
         y_axis_label="part of the iteration (%)",
     )
@@ -419,14 +401,12 @@ def parts(
     below = np.zeros(len(names))
     for (kind, values), colour in zip(shares.items(), colours, strict=True):
         above = below + np.asarray(values)
-        source = ColumnDataSource(
-            {
-                "x": list(names),
-                "bottom": below.tolist(),
-                "top": above.tolist(),
-                "text": list(texts[kind]),
-            }
-        )
+        source = {
+            "x": list(names),
+            "bottom": below.tolist(),
+            "top": above.tolist(),
+            "text": list(texts[kind]),
+        }
         drawn = plot.vbar(
             x="x",
             bottom="bottom",
@@ -437,9 +417,7 @@ def parts(
             line_color=None,
             legend_label=kind,
         )
-        plot.add_tools(
-            HoverTool(renderers=[drawn], tooltips=[("rank", "@x"), (kind, "@text")])
-        )
+        hover(plot, drawn, [("rank", "@x"), (kind, "@text")])
         below = above
     _legend_below(plot)
     return plot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from chakram.observe.report.links_over_time import LinksOverTime, links_over_tim
 from chakram.observe.report.page import Block, Plot
 from chakram.observe.report.run_data import TIME_BINS, RunData
 from chakram.observe.report.run_plots import WHOLE, Curve, curves
+from chakram.observe.report.run_rows import time_or_missing
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
@@ -26,92 +27,15 @@ _PORTS_DRAWN, _LINKS_LISTED = 8, 24
 
 def switch_blocks(
     data: RunData, x_range: Range1d, bands: Mapping[str, Sequence[tuple[float, float]]]
-) -> list[Block]:
-    """Return queues and pauses over time, and who does not know them."""
-    found = links_over_time(data)
-    unknown = []
-    blocks: list[Block] = []
-    if isinstance(found, LinksOverTime):
-        names = [
-            f"{port} class {each}" if len(set(found.classes)) > 1 else port
-            for port, each in zip(found.ports, found.classes, strict=True)
-        ]
-        queues = _highest(names, found.queue_max_bytes)
-        if queues:
-            blocks.append(
-                _plot(
-                    queues,
-                    name="queues",
-                    title=f"Longest queue in {format_time(data.bin_ns)}",
-                    unit="bytes",
-                    x_range=x_range,
-                    bands=bands,
-                    caption=f"Packets that waited at a port {data.seen('b')}: of "
-                    f"{len(names)} ports and classes the {len(queues)} with the "
-                    "longest queues.",
-                )
-            )
-        else:
-            unknown.append(("queues", "none was ever longer than nothing"))
-        marked = _highest(names, found.marked)
-        if marked:
-            blocks.append(
-                _plot(
-                    marked,
-                    name="marks",
-                    title=f"Packets marked CE in {format_time(data.bin_ns)}, by port",
-                    unit="packets",
-                    x_range=x_range,
-                    bands=bands,
-                    caption=f"Where they were marked {data.seen('b')}.",
-                )
-            )
-        paused = _highest(names, 100 * found.paused)
-        seen = data.seen("b")
-    else:
-        unknown.append(("depths of queues over time", found))
-        paused, seen = _paused_hosts(data), data.seen("c")
-    if paused:
-        blocks.append(
-            _plot(
-                paused,
-                name="pauses",
-                title="PFC: time that a port rested",
-                unit="% of the time",
-                x_range=x_range,
-                bands=bands,
-                caption=f"Ports that got pause frames {seen}.",
-            )
-        )
-    else:
-        unknown.append(("PFC pauses over time", _no_pauses(data)))
-    if unknown:
-        blocks.append(Facts(rows=tuple(unknown), observed=""))
-    table = link_table(data)
-    return [*blocks, table] if table is not None else blocks
+) -> Iterator[Block]:
+    """Yield queues and pauses over time, and who does not know them."""
 
-
-def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the series with the highest values, by name."""
-    most = rows.max(axis=1, initial=0)
-    order = [at for at in np.argsort(-most, kind="stable")[:_PORTS_DRAWN] if most[at]]
-    return {names[at]: rows[at] for at in order}
-
-
-def _plot(
-    series: Mapping[str, NDArray[Any]],
-    *,
-    name: str,
-    title: str,
-    unit: str,
-    x_range: Range1d,
-    bands: Mapping[str, Sequence[tuple[float, float]]],
-    caption: str,
-) -> Plot:
-    count = len(next(iter(series.values())))
-    edges = np.arange(count) * (x_range.end / count)
-    return Plot(
-        figure=curves(
+    def plot(
+        name: str, title: str, unit: str, series: Mapping[str, NDArray[Any]], text: str
+    ) -> Plot:
+        count = len(next(iter(series.values())))
+        edges = np.arange(count) * (x_range.end / count)
+        drawn = curves(
             {port: Curve(x=edges, y=each.round(3)) for port, each in series.items()},
             name=name,
             title=title,
@@ -123,9 +47,62 @@ def _plot(
             x_range=x_range,
             width=WHOLE,
             height=300,
-        ),
-        caption=caption,
-    )
+        )
+        return Plot(figure=drawn, caption=text)
+
+    found = links_over_time(data)
+    unknown = []
+    bin_time = format_time(data.bin_ns)
+    if isinstance(found, LinksOverTime):
+        seen = data.seen("b")
+        names = [
+            f"{port} class {each}" if len(set(found.classes)) > 1 else port
+            for port, each in zip(found.ports, found.classes, strict=True)
+        ]
+        if queues := _highest(names, found.queue_max_bytes):
+            text = f"Packets that waited at a port {seen}: of {len(names)} ports and "
+            text += f"classes the {len(queues)} with the longest queues."
+            yield plot("queues", f"Longest queue in {bin_time}", "bytes", queues, text)
+        else:
+            unknown.append(("queues", "none was ever longer than nothing"))
+        if marked := _highest(names, found.marked):
+            title = f"Packets marked CE in {bin_time}, by port"
+            text = f"Where they were marked {seen}."
+            yield plot("marks", title, "packets", marked, text)
+        paused = _highest(names, 100 * found.paused)
+    else:
+        unknown.append(("depths of queues over time", found))
+        paused, seen = _paused_hosts(data), data.seen("c")
+    if paused:
+        title, text = (
+            "PFC: time that a port rested",
+            f"Ports that got pause frames {seen}.",
+        )
+        yield plot("pauses", title, "% of the time", paused, text)
+    else:
+        frames = [each.pauses for each in data.summary.links if each.pauses is not None]
+        why = (
+            "no port got a pause frame"
+            if frames
+            else "nobody counts them on this fabric"
+        )
+        if sum(frames):
+            why = (
+                f"{sum(frames)} pause frames were counted; nobody took samples of them"
+            )
+        unknown.append(("PFC pauses over time", why))
+    if unknown:
+        yield Facts(rows=tuple(unknown), observed="")
+    table = link_table(data)
+    if table is not None:
+        yield table
+
+
+def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the series with the highest values, by name."""
+    most = rows.max(axis=1, initial=0)
+    order = [at for at in np.argsort(-most, kind="stable")[:_PORTS_DRAWN] if most[at]]
+    return {names[at]: rows[at] for at in order}
 
 
 def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
@@ -148,45 +125,26 @@ def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
     return _highest([hosts[number] for number in order], 100 * bins / data.bin_ns)
 
 
-def _no_pauses(data: RunData) -> str:
-    paused = [link.pauses for link in data.summary.links if link.pauses is not None]
-    if sum(paused):
-        return f"{sum(paused)} pause frames were counted; nobody took samples of them"
-    return (
-        "no port got a pause frame" if paused else "nobody counts them on this fabric"
-    )
-
-
 def link_table(data: RunData) -> Table | None:
     """Return the links that marked, dropped, rested or were down; None: none did."""
     rows = []
     for link in data.summary.links:
         odd = (link.drops, link.marked, link.pauses, link.paused_ns, link.down_ns)
         if any(odd):
-            rows.append(
-                (
-                    -sum(filter(None, odd)),
-                    (
-                        f"{link.link} {link.direction}",
-                        link.port or MISSING,
-                        *(MISSING if each is None else f"{each:,}" for each in odd[:3]),
-                        *(
-                            MISSING
-                            if each is None
-                            else format_time(each / data.dilation)
-                            for each in odd[3:]
-                        ),
-                        about_size(link.bytes),
-                    ),
-                )
+            times = (None if each is None else each / data.dilation for each in odd[3:])
+            row = (
+                f"{link.link} {link.direction}",
+                link.port or MISSING,
+                *(MISSING if each is None else f"{each:,}" for each in odd[:3]),
+                *map(time_or_missing, times),
+                about_size(link.bytes),
             )
+            rows.append((-sum(filter(None, odd)), row))
     if not rows:
         return None
     return Table(
         title=f"Links that dropped, marked, rested or were down {data.seen('b')}",
-        header=(
-            *("link", "port", "drops", "marked", "pauses", "rested", "down", "bytes"),
-        ),
+        header=("link", "port", "drops", "marked", "pauses", "rested", "down", "bytes"),
         rows=tuple(row for _, row in sorted(rows)),
         left=2,
         observed="",

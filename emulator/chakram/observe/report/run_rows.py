@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
 
 BUSBW_PERCENTS = (1, 50, 95, 99)
 """Of the bus bandwidths of single collectives; P01 is the slow end."""
+
+
+RANK_PARTS = {
+    "compute": "compute_ns",
+    "exposed communication": "exposed_ns",
+    "idle": "idle_ns",
+}
+"""What the time of a rank is made of: the names of its times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,33 +107,33 @@ class ReportRow:
         )
 
 
+_KIND = attrgetter("op", "algorithm", "nranks", "size_bytes", "trace_size_bytes")
+"""What collectives of a job have in common that share a row."""
+
+
 def report_rows(data: RunData) -> tuple[ReportRow, ...]:
     """Return the rows of a run's summary that move data."""
     records: dict[tuple[object, ...], list[CollectiveRecord]] = {}
     for record in data.collectives:
         if record.measured and record.complete:
-            one = record.identity
-            kind = one.key.job, one.op, one.algorithm, one.nranks, one.size_bytes
-            records.setdefault((*kind, one.trace_size_bytes), []).append(record)
+            kind = record.identity.key.job, *_KIND(record.identity)
+            records.setdefault(kind, []).append(record)
     return tuple(
         ReportRow(
             row=row,
-            records=tuple(
-                records[
-                    row.job,
-                    row.op,
-                    row.algorithm,
-                    row.nranks,
-                    row.size_bytes,
-                    row.trace_size_bytes,
-                ]
-            ),
+            records=tuple(records[row.job, *_KIND(row)]),
             line_rate_bps=data.line_rate(row.job),
             dilation=data.dilation,
         )
         for row in data.summary.rows
         if row.op is not CollectiveOp.BARRIER
     )
+
+
+def line_rates(rows: Iterable[ReportRow]) -> str:
+    """Return the line rates of rows in words; nothing where none has one."""
+    rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
+    return ", ".join(map(format_rate, rates))
 
 
 def time_or_missing(time_ns: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,98 +10,71 @@ import numpy as np
 
 from chakram.observe.number_format import MISSING, percent_text
 from chakram.observe.report.blocks import Facts, Table
-from chakram.observe.report.page import Block, Plot, Section
-from chakram.observe.report.run_plots import (
-    Curve,
-    Spans,
-    curves,
-    parts,
-    spans,
+from chakram.observe.report.page import NO_FLOWS, Observed, Parts, Plot, section
+from chakram.observe.report.run_plots import Curve, Spans, curves, parts, spans
+from chakram.observe.report.run_rows import (
+    BUSBW_PERCENTS,
+    RANK_PARTS,
+    ReportRow,
+    line_rates,
+    time_or_missing,
 )
-from chakram.observe.report.run_rows import BUSBW_PERCENTS, ReportRow, time_or_missing
 from chakram.observe.report.topology_page import topology_facts, topology_plot
 from chakram.results.run_records import is_generator_bound
-from chakram.units import about_size, format_rate, format_time
+from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from bokeh.models import Range1d
 
-    from chakram.fabric.topology import Topology
     from chakram.observe.report.run_data import RunData
     from chakram.results.generator_health import GeneratorSummary
+    from chakram.results.keeping_up import KeepingUp
 
 
 _ROWS_SHOWN = 64
 _RANKS_SHOWN = 64
 _BARS_SHOWN = 20_000
 
-HEADLINE = (
-    *("collective", "S (f)", "S_fabric", "N (f)", "algo_factor (m)", "n", "mean time"),
-    "CV %",
-    *("busbw GB/s", "per accelerator", "% of rate"),
-)
 
-
-def device(data: RunData) -> Section:
+@section("Device under test", "f", "b")
+def device(data: RunData) -> Parts:
     """Return what is under test, and its topology."""
     manifest, topology = data.manifest, data.topology
-    rows = [
-        ("device under test", manifest.fabric or MISSING),
-        ("transport", manifest.transport or MISSING),
-        (
-            "ASIC, NOS, optics, buffers",
-            "not known to Chakram: add them to what you send",
-        ),
-        *topology_facts(topology),
-    ]
-    blocks: list[Block] = [Facts(rows=tuple(rows))]
-    text = ""
+    unknown = "not known to Chakram: add them to what you send"
+    yield Facts(
+        rows=(
+            ("device under test", manifest.fabric or MISSING),
+            ("transport", manifest.transport or MISSING),
+            ("ASIC, NOS, optics, buffers", unknown),
+            *topology_facts(topology),
+        )
+    )
     if isinstance(topology, str):
-        text = f"No topology is drawn: {topology}."
-    else:
-        loads: dict[str, int] = {}
-        for link in data.summary.links:
-            loads[link.link] = loads.get(link.link, 0) + link.bytes
-        plot = topology_plot(topology, loads)
-        if plot is None:
-            text = "No topology is drawn: it has more links than can be seen."
-        else:
-            blocks.append(
-                Plot(figure=plot, caption=_topology_caption(data, topology, loads))
-            )
-    return Section(
-        title="Device under test",
-        text=text,
-        observed=data.seen("f", "b"),
-        blocks=tuple(blocks),
-    )
-
-
-def _topology_caption(data: RunData, topology: Topology, loads: dict[str, int]) -> str:
-    counted = (
-        f"Bytes of links {data.seen('b')}: of the whole run, warm-up included."
-        if loads
-        else "Nobody counted the bytes of its links."
-    )
+        yield f"No topology is drawn: {topology}."
+        return
+    loads: Counter[str] = Counter()
+    for link in data.summary.links:
+        loads[link.link] += link.bytes
+    plot = topology_plot(topology, loads)
+    if plot is None:
+        yield "No topology is drawn: it has more links than can be seen."
+        return
+    caption = "Nobody counted the bytes of its links."
+    if loads:
+        caption = (
+            f"Bytes of links {data.seen('b')}: of the whole run, warm-up included."
+        )
     if len(topology.hosts) > _RANKS_SHOWN:
-        counted += " One box stands for all hosts of a switch, xN for N."
-    return counted
+        caption += " One box stands for all hosts of a switch, xN for N."
+    yield Plot(figure=plot, caption=caption)
 
 
-def headline_rows(
-    rows: Sequence[ReportRow], *, jobs: bool
-) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of a table with the columns ``HEADLINE``."""
-    return tuple(
-        (f"{each.row.job}: {each.name}" if jobs else each.name, *each.cells())
-        for each in rows
-    )
-
-
-def headline(data: RunData, rows: Sequence[ReportRow]) -> Section:
+@section("Headline", "c")
+def headline(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return JCT ratio, and bus bandwidth as a share of the line rate."""
     if not rows and not data.summary.iterations:
-        return Section(title="Headline", text="nothing was measured.")
+        yield "nothing was measured."
+        return
     facts = []
     known = {each.job: each for each in data.rooflines}
     for iteration in data.summary.iterations:
@@ -118,51 +92,41 @@ def headline(data: RunData, rows: Sequence[ReportRow]) -> Section:
                 f"{format_time(roofline.communication_ns)}"
             )
         facts += [(f"JCT of {iteration.job}", text), ("JCT ratio", ratio)]
-    rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
-    if rates:
-        facts.append(
-            (
-                "line rate, B_acc (f)",
-                ", ".join(map(format_rate, rates))
-                + " per accelerator, of layer-2 packets without preamble, FCS and gap",
-            )
-        )
+    if rates := line_rates(rows):
+        layer = "per accelerator, of layer-2 packets without preamble, FCS and gap"
+        facts.append(("line rate, B_acc (f)", f"{rates} {layer}"))
+    yield Facts(rows=tuple(facts))
     jobs = len({each.row.job for each in rows}) > 1
-    return Section(
+    yield Table(
         title="Headline",
-        observed=data.seen("c"),
-        blocks=(
-            Facts(rows=tuple(facts)),
-            Table(
-                title="Headline",
-                header=HEADLINE,
-                rows=headline_rows(rows, jobs=jobs),
-                note="S as in nccl-tests; S_fabric: payload that a rank's flows carry, "
-                "mean over its ranks; N: ranks; algo_factor: busbw over algbw; n: "
-                "collectives measured; CV: of their times; per accelerator: busbw in "
-                "bits; % of rate: of the line rate, B_acc, so headers count as lost.",
-            ).cut(_ROWS_SHOWN),
+        header=(
+            *("collective", "S (f)", "S_fabric", "N (f)", "algo_factor (m)", "n"),
+            *("mean time", "CV %", "busbw GB/s", "per accelerator", "% of rate"),
         ),
-    )
+        rows=tuple(
+            (f"{each.row.job}: {each.name}" if jobs else each.name, *each.cells())
+            for each in rows
+        ),
+        note="S as in nccl-tests; S_fabric: payload that a rank's flows carry, "
+        "mean over its ranks; N: ranks; algo_factor: busbw over algbw; n: "
+        "collectives measured; CV: of their times; per accelerator: busbw in "
+        "bits; % of rate: of the line rate, B_acc, so headers count as lost.",
+    ).cut(_ROWS_SHOWN)
 
 
-def generator(data: RunData) -> Section:
+@section("Verdict", "c")
+def generator(data: RunData) -> Parts:
     """Return whether the result is the network's: generator and clocks."""
     summary = data.summary
     if data.is_simulated:
-        return Section(
-            title="Verdict",
-            observed=data.seen("c"),
-            blocks=(
-                Facts(
-                    rows=(
-                        ("status", summary.facts.status),
-                        ("generator", "none: virtual time waits for nobody"),
-                        ("clock bound", "0: one virtual clock"),
-                    )
-                ),
-            ),
+        yield Facts(
+            rows=(
+                ("status", summary.facts.status),
+                ("generator", "none: virtual time waits for nobody"),
+                ("clock bound", "0: one virtual clock"),
+            )
         )
+        return
     if not summary.verdicts:
         verdict = "no collective was judged"
     elif summary.generator_bound:
@@ -179,26 +143,18 @@ def generator(data: RunData) -> Section:
             "more than 5 % of its time"
         )
     wrong = summary.facts.verification
+    payload = f"{wrong.packets} packets looked at, {wrong.wrong_payloads} wrong"
     rows = [
         ("status", summary.facts.status),
         ("generator", verdict),
         *_health(summary.generator),
         ("clock bound", clocks_text(data)),
-        (
-            "payload",
-            f"{wrong.packets} packets looked at, {wrong.wrong_payloads} wrong"
-            if wrong.packets
-            else "not looked at",
-        ),
+        ("payload", payload if wrong.packets else "not looked at"),
         ("samples lost", str(summary.facts.samples_dropped)),
     ]
     if summary.keeping_up is not None:
-        rows.append(("what would have kept up", _remedy(data)))
-    return Section(
-        title="Verdict",
-        observed=data.seen("c"),
-        blocks=(Facts(rows=tuple(rows)),),
-    )
+        rows.append(("what would have kept up", _remedy(summary.keeping_up)))
+    yield Facts(rows=tuple(rows))
 
 
 def clocks_text(data: RunData) -> str:
@@ -209,9 +165,7 @@ def clocks_text(data: RunData) -> str:
     return f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
 
 
-def _remedy(data: RunData) -> str:
-    found = data.summary.keeping_up
-    assert found is not None
+def _remedy(found: KeepingUp) -> str:
     texts = []
     if found.slowdown == 1:
         return "no slower fabric: look at what else this machine did"
@@ -243,78 +197,60 @@ def _health(health: GeneratorSummary | None) -> list[tuple[str, str]]:
     ]
 
 
-def rank_times(data: RunData) -> Section:
+@section("Compute, exposed communication, idle", "c")
+def rank_times(data: RunData) -> Parts:
     """Return compute, exposed communication and idle time of the ranks."""
     ranks = [rank for rank in data.summary.ranks if rank.iteration_ns]
-    title = "Compute, exposed communication, idle"
     if not ranks:
-        return Section(title=title, text="no rank has done a measured iteration.")
+        yield "no rank has done a measured iteration."
+        return
     jobs = len({rank.job for rank in ranks}) > 1
-    listed = ranks
-    if len(ranks) > 256:
-        step = -(-len(ranks) // 256)
-        listed = ranks[::step]
-    kinds = ("compute", "exposed communication", "idle")
-    values = {
+    listed = ranks[:: -(-len(ranks) // 256)]
+    names = [f"{rank.job}:{rank.rank}" if jobs else str(rank.rank) for rank in listed]
+    times_ns = {
         kind: [getattr(rank, name) for rank in listed]
-        for kind, name in zip(
-            kinds, ("compute_ns", "exposed_ns", "idle_ns"), strict=True
-        )
+        for kind, name in RANK_PARTS.items()
     }
+    drawn = parts(
+        {
+            kind: [
+                100 * time_ns / rank.iteration_ns
+                for time_ns, rank in zip(own, listed, strict=True)
+            ]
+            for kind, own in times_ns.items()
+        },
+        names=names,
+        texts={kind: list(map(format_time, own)) for kind, own in times_ns.items()},
+        name="rank-times",
+        title="Where the time of an iteration goes, by rank",
+        x_label="rank",
+        colours=("#d62728", "#1f77b4", "#b8b8b8"),
+    )
     total = sum(rank.iteration_ns for rank in ranks)
-    sums = [
-        sum(getattr(rank, name) for rank in ranks) / total
-        for name in ("compute_ns", "exposed_ns", "idle_ns")
-    ]
-    hidden = sum(rank.communication_ns - rank.exposed_ns for rank in ranks) / max(
-        1, sum(rank.communication_ns for rank in ranks)
+    shares = ", ".join(
+        f"{kind} {percent_text(sum(getattr(rank, name) for rank in ranks) / total)} %"
+        for kind, name in RANK_PARTS.items()
     )
-    left_out = (
-        f" {len(listed)} of {len(ranks)} ranks are drawn, evenly chosen; the shares "
-        "are those of all."
-        if len(listed) < len(ranks)
-        else ""
+    hidden_ns = sum(rank.communication_ns - rank.exposed_ns for rank in ranks)
+    hidden = hidden_ns / max(1, sum(rank.communication_ns for rank in ranks))
+    caption = (
+        f"Mean over the measured iterations. All ranks together: {shares}; "
+        f"{percent_text(hidden)} % of communication is hidden behind compute."
     )
-    return Section(
-        title=title,
-        observed=data.seen("c"),
-        blocks=(
-            Plot(
-                figure=parts(
-                    {
-                        kind: [
-                            100 * value / rank.iteration_ns
-                            for value, rank in zip(values[kind], listed, strict=True)
-                        ]
-                        for kind in kinds
-                    },
-                    names=[
-                        f"{rank.job}:{rank.rank}" if jobs else str(rank.rank)
-                        for rank in listed
-                    ],
-                    texts={
-                        kind: list(map(format_time, values[kind])) for kind in kinds
-                    },
-                    name="rank-times",
-                    title="Where the time of an iteration goes, by rank",
-                    x_label="rank",
-                    colours=("#d62728", "#1f77b4", "#b8b8b8"),
-                ),
-                caption="Mean over the measured iterations. All ranks together: "
-                f"compute {percent_text(sums[0])} %, exposed communication "
-                f"{percent_text(sums[1])} %, idle {percent_text(sums[2])} %; "
-                f"{percent_text(hidden)} % of communication is hidden behind compute."
-                + left_out,
-            ),
-        ),
-    )
+    if len(listed) < len(ranks):
+        caption += (
+            f" {len(listed)} of {len(ranks)} ranks are drawn, evenly chosen; the "
+            "shares are those of all."
+        )
+    yield Plot(figure=drawn, caption=caption)
 
 
-def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
+@section("Top collectives", "c", "m")
+def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return the collectives that took most time, beside what they take alone."""
-    title = "Top collectives"
     if not rows:
-        return Section(title=title, text="none was measured.")
+        yield "none was measured."
+        return
     total = sum(each.row.time_ns * each.row.samples for each in rows)
     ordered = sorted(rows, key=lambda each: -each.row.time_ns * each.row.samples)
     jobs = len({each.row.job for each in rows}) > 1
@@ -322,11 +258,9 @@ def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
     for each in ordered[:10]:
         row = each.row
         tail = each.percentiles_bps
-        alone = (
-            row.busbw * row.time_ns / row.alone_ns
-            if row.busbw and row.alone_ns
-            else None
-        )
+        alone = None
+        if row.busbw and row.alone_ns:
+            alone = row.busbw * row.time_ns / row.alone_ns
         cells.append(
             (
                 f"{row.job}: {each.name}" if jobs else each.name,
@@ -342,24 +276,18 @@ def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
                 percent_text(row.bound_share),
             )
         )
-    return Section(
-        title=title,
-        observed=data.seen("c", "m"),
-        blocks=(
-            Table(
-                title=title,
-                header=(
-                    *("collective", "size (f)", "ranks (f)", "mean time", "% of all"),
-                    *("busbw GB/s", f"P{BUSBW_PERCENTS[0]:02}", "busbw alone (m)"),
-                    *("ratio (m)", "bound (m)", "% of bound (m)"),
-                ),
-                rows=tuple(cells),
-                note="The ten rows with the largest sum of times. Ratio: bus bandwidth "
-                "over that alone on the fabric, simulated; % of all: of the time of "
-                "all collectives, overlap counted twice.",
-            ).without_unknown(),
+    yield Table(
+        title="Top collectives",
+        header=(
+            *("collective", "size (f)", "ranks (f)", "mean time", "% of all"),
+            *("busbw GB/s", f"P{BUSBW_PERCENTS[0]:02}", "busbw alone (m)"),
+            *("ratio (m)", "bound (m)", "% of bound (m)"),
         ),
-    )
+        rows=tuple(cells),
+        note="The ten rows with the largest sum of times. Ratio: bus bandwidth "
+        "over that alone on the fabric, simulated; % of all: of the time of "
+        "all collectives, overlap counted twice.",
+    ).without_unknown()
 
 
 class _Bar(NamedTuple):
@@ -372,19 +300,20 @@ class _Bar(NamedTuple):
     text: str
 
 
-def gantt(data: RunData, x_range: Range1d) -> Section:
+@section("Timeline of ranks")
+def gantt(data: RunData, x_range: Range1d) -> Parts:
     """Return what ranks did in the slowest iteration, and its critical path."""
-    title = "Timeline of ranks"
     spans_of: dict[int, tuple[int, int]] = {}
     for rank in data.ranks:
         if rank.measured and (rank.job, rank.iteration) in data.whole_iterations:
             first, last = spans_of.get(rank.iteration, (rank.start_ns, rank.end_ns))
             spans_of[rank.iteration] = min(first, rank.start_ns), max(last, rank.end_ns)
     if not spans_of:
-        return Section(title=title, text="no rank has done a measured iteration.")
+        yield "no rank has done a measured iteration."
+        return
     slowest = max(spans_of, key=lambda each: spans_of[each][1] - spans_of[each][0])
     path = None if isinstance(data.why, str) else data.why.path
-    bars = _bars_of_operations(data) if path is not None else []
+    bars = [] if path is None else _bars_of_operations(data, path.job)
     what = "from its start on the rank to its end there"
     if path is not None and bars:
         slowest = path.iteration
@@ -395,12 +324,10 @@ def gantt(data: RunData, x_range: Range1d) -> Section:
             "last one acknowledged"
         )
     if not bars:
-        return Section(
-            title=title, text="no flow of a measured iteration was recorded."
-        )
+        yield NO_FLOWS
+        return
     x_range.start, x_range.end = map(data.undilated, spans_of[slowest])
-    pieces = () if path is None else path.pieces
-    on_path = dict.fromkeys((path.job, each.rank) for each in pieces) if path else {}
+    on_path = {} if path is None else {(path.job, each.rank): 0 for each in path.pieces}
     ranks = sorted({bar.place for bar in bars})
     evenly = ranks[:: -(-len(ranks) // _RANKS_SHOWN)]
     drawn = sorted(list(dict.fromkeys([*on_path, *evenly]))[:_RANKS_SHOWN])
@@ -408,62 +335,61 @@ def gantt(data: RunData, x_range: Range1d) -> Section:
     names = {
         (job, rank): f"{job}:{rank}" if several else str(rank) for job, rank in drawn
     }
-    kinds: dict[str, list[tuple[str, float, float, str]]] = {}
     chosen = sorted(
         (bar for bar in bars if bar.place in names),
         key=lambda bar: bar.start_ns - bar.end_ns,
     )
+    kinds: dict[str, list[_Bar]] = {}
     for bar in chosen[:_BARS_SHOWN]:
-        row = names[bar.place], bar.start_ns, bar.end_ns, bar.text
-        kinds.setdefault(bar.kind, []).append(row)
+        kinds.setdefault(bar.kind, []).append(bar)
     caption = f"Measured iteration {slowest}, the slowest; each bar: {what}."
+    stretches = []
     if path is not None:
         caption += (
             f" Of job {path.job}. The red line is the critical path (m): what the end "
             "of the iteration had to wait for."
         )
+        stretches = [
+            (
+                names[path.job, each.rank],
+                data.undilated(each.start_ns),
+                data.undilated(each.end_ns),
+                f"{each.part}: {format_time(each.time_ns / data.dilation)}",
+            )
+            for each in path.pieces
+            if (path.job, each.rank) in names
+        ]
     if len(drawn) < len(ranks):
         caption += f" {len(drawn)} of {len(ranks)} ranks are drawn, those on the path "
         caption += "first, the others evenly chosen."
     if len(chosen) > _BARS_SHOWN:
         caption += f" The {_BARS_SHOWN} longest of {len(chosen)} bars are drawn."
-    return Section(
-        title=title,
-        observed=data.seen("c", "m") if path is not None else data.seen("c"),
-        blocks=(
-            Plot(
-                figure=spans(
-                    {kind: _spans(rows) for kind, rows in sorted(kinds.items())},
-                    rows=list(names.values()),
-                    name="gantt",
-                    title="What each rank did",
-                    y_label="rank",
-                    x_range=x_range,
-                    path=[
-                        (
-                            names[path.job, each.rank],
-                            data.undilated(each.start_ns),
-                            data.undilated(each.end_ns),
-                            f"{each.part}: {format_time(each.time_ns / data.dilation)}",
-                        )
-                        for each in pieces
-                        if path is not None and (path.job, each.rank) in names
-                    ],
-                ),
-                caption=caption,
-            ),
-        ),
+    yield Observed(data.seen("c") if path is None else data.seen("c", "m"))
+    figure = spans(
+        {
+            kind: Spans(
+                rows=[names[bar.place] for bar in own],
+                starts=[bar.start_ns for bar in own],
+                ends=[bar.end_ns for bar in own],
+                texts=[bar.text for bar in own],
+            )
+            for kind, own in sorted(kinds.items())
+        },
+        rows=list(names.values()),
+        name="gantt",
+        title="What each rank did",
+        y_label="rank",
+        x_range=x_range,
+        path=stretches,
     )
+    yield Plot(figure=figure, caption=caption)
 
 
-def _bars_of_operations(data: RunData) -> list[_Bar]:
-    assert not isinstance(data.why, str)
-    path = data.why.path
-    assert path is not None
+def _bars_of_operations(data: RunData, job: str) -> list[_Bar]:
     ops = {
         (record.identity.key.group, record.identity.key.k): str(record.identity.op)
         for record in data.collectives
-        if record.identity.key.job == path.job
+        if record.identity.key.job == job
     }
     bars = []
     for each in data.operations:
@@ -475,7 +401,7 @@ def _bars_of_operations(data: RunData) -> list[_Bar]:
         took = format_time((each.end_ns - each.start_ns) / data.dilation)
         start_ns, end_ns = data.undilated(each.start_ns), data.undilated(each.end_ns)
         text = f"rank {each.rank}, {what}: {took}"
-        bars.append(_Bar((path.job, each.rank), start_ns, end_ns, kind, text))
+        bars.append(_Bar((job, each.rank), start_ns, end_ns, kind, text))
     return bars
 
 
@@ -491,37 +417,28 @@ def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
             f"rank {own['rank']}, {groups[own['group']]} #{own['k']}: {took}, "
             f"{about_size(own['sent_bytes'])} sent"
         )
-        bars.append(
-            _Bar(
-                (str(jobs[own["job"]]), own["rank"]),
-                float(own["start_ns"]),
-                float(own["end_ns"]),
-                str(ops[own["collective"]]),
-                text,
-            )
-        )
+        place, kind = (str(jobs[own["job"]]), own["rank"]), str(ops[own["collective"]])
+        times_ns = float(own["start_ns"]), float(own["end_ns"])
+        bars.append(_Bar(place, *times_ns, kind, text))
     return bars
 
 
-def _spans(bars: Sequence[tuple[str, float, float, str]]) -> Spans:
-    rows, starts, ends, texts = zip(*bars, strict=True)
-    return Spans(rows=rows, starts=starts, ends=ends, texts=texts)
-
-
-def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Section:
+@section("Measured against simulated", "c", "m")
+def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     """Return measured times beside what models say."""
-    title = "Measured against simulated"
     known = [
         each
         for each in rows
         if each.row.predictions or each.row.alone_ns or each.row.bound_ns
     ]
     if data.is_simulated:
-        return Section(title=title, text="this run is itself a simulation.")
+        yield "this run is itself a simulation."
+        return
     if not known:
-        return Section(title=title, text="the run has no predictions (key predict).")
+        yield "the run has no predictions (key predict)."
+        return
     cells = []
-    measured, simulated = [], []
+    points = []
     for each in known:
         row = each.row
         found = row.predictions.get("simulate")
@@ -540,48 +457,35 @@ def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Section:
             )
         )
         if found is not None:
-            measured.append(row.time_ns)
-            simulated.append(found.time_ns)
-    blocks: list[Block] = [
-        Table(
-            title=title,
-            header=(
-                *("collective", "size (f)", "ranks (f)", "measured", "simulated (m)"),
-                *("deviation % (m)", "alone (m)", "% of alone (m)", "bound (m)"),
-                "% of bound (m)",
-            ),
-            rows=tuple(cells),
-            note="Deviation: measured over simulated, minus 1; where paths were drawn, "
-            "from the range of the draws.",
-        ).cut(_ROWS_SHOWN)
-    ]
-    if simulated:
-        order = np.argsort(simulated)
-        xs = np.array(simulated)[order]
-        blocks.append(
-            Plot(
-                figure=curves(
-                    {
-                        "measured": Curve(
-                            x=xs,
-                            y=np.array(measured)[order],
-                            text=[
-                                f"{cells[at][0]} {cells[at][1]}: {cells[at][3]}"
-                                for at in order
-                            ],
-                        ),
-                        "as simulated": Curve(x=xs, y=xs),
-                    },
-                    name="simulated",
-                    title="Mean time of each row, measured against simulated",
-                    x="ns",
-                    y="ns",
-                    x_label="simulated",
-                    y_label="measured",
-                    x_log=True,
-                    y_log=True,
-                ),
-                caption="Points on the second line took as long as simulated.",
-            )
+            points.append((found.time_ns, row.time_ns))
+    yield Table(
+        title="Measured against simulated",
+        header=(
+            *("collective", "size (f)", "ranks (f)", "measured", "simulated (m)"),
+            *("deviation % (m)", "alone (m)", "% of alone (m)", "bound (m)"),
+            "% of bound (m)",
+        ),
+        rows=tuple(cells),
+        note="Deviation: measured over simulated, minus 1; where paths were drawn, "
+        "from the range of the draws.",
+    ).cut(_ROWS_SHOWN)
+    if points:
+        order = np.argsort([simulated for simulated, _ in points])
+        xs, ys = np.array(points)[order].T
+        text = [f"{cells[at][0]} {cells[at][1]}: {cells[at][3]}" for at in order]
+        drawn = curves(
+            {
+                "measured": Curve(x=xs, y=ys, text=text),
+                "as simulated": Curve(x=xs, y=xs),
+            },
+            name="simulated",
+            title="Mean time of each row, measured against simulated",
+            x="ns",
+            y="ns",
+            x_label="simulated",
+            y_label="measured",
+            x_log=True,
+            y_log=True,
         )
-    return Section(title=title, observed=data.seen("c", "m"), blocks=tuple(blocks))
+        caption = "Points on the second line took as long as simulated."
+        yield Plot(figure=drawn, caption=caption)

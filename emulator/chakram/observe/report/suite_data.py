@@ -85,11 +85,14 @@ class SuiteData:
         """Where cells ran."""
         return sorted({cell.world for cell in self.cells})
 
-    @property
-    def seen(self) -> str:
-        """Where values were observed."""
-        letters = ["v" if world == SIMULATE else "c" for world in self.worlds]
-        return ", ".join(f"({letter})" for letter in sorted(letters))
+    def seen(self, *letters: str) -> str:
+        """Return where something was observed, by letters of ``OBSERVED``."""
+        points = [
+            "v" if letter == "c" and world == SIMULATE else letter
+            for letter in letters
+            for world in self.worlds
+        ]
+        return ", ".join(f"({letter})" for letter in dict.fromkeys(points))
 
     def value(self, cell: Cell, axis: str) -> str:
         """Return what a cell has on an axis."""

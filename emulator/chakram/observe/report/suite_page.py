@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chakram.config.suite import text
-from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.number_format import MISSING, errors_text, percent_text
 from chakram.observe.report import suite_figures as figures
 from chakram.observe.report.blocks import Facts, Table
-from chakram.observe.report.page import Section, render_page
+from chakram.observe.report.page import Parts, render_page, section
 from chakram.observe.report.run_data import OBSERVED
 from chakram.observe.report.run_page import raw_files
 from chakram.observe.report.suite_data import SuiteData, change_of, spread_of
+from chakram.observe.sweep_tables import cell_document
 from chakram.units import format_time
 
 if TYPE_CHECKING:
     from chakram.observe.sweep_tables import CellResult
     from chakram.results.comparison import Times
 
+
+_KEPT = (
+    *("cell", "case", "values", "world", "repetitions", "iteration_ns", "bus_bw"),
+    *("baseline", "change", "significant"),
+)
+"""What the document of the page has of that of a cell."""
 
 _ROWS_LISTED, _WORK_SHOWN, _BANNERS_SHOWN = 1000, 64, 20
 _NOISY = 0.05
@@ -36,9 +43,9 @@ def suite_page(folder: Path, out: Path) -> str:
         RunDirectoryError: If the folder cannot be read.
     """
     suite = SuiteData(folder, out)
-    done = len(suite.runs)
-    letters = [seen.strip("()") for seen in suite.seen.split(", ")]
-    points = "; ".join(f"({letter}) {OBSERVED[letter]}" for letter in [*letters, "f"])
+    points = "; ".join(
+        f"{letter} {OBSERVED[letter[1]]}" for letter in suite.seen("c", "f").split(", ")
+    )
     return render_page(
         title=f"Suite {suite.facts['name']}",
         lead=f"{len(suite.cells)} cells of {suite.facts['base']}, each "
@@ -48,7 +55,7 @@ def suite_page(folder: Path, out: Path) -> str:
         if not suite.missing
         else [f"{len(suite.missing)} of {suite.planned} results are missing."],
         sections=[
-            _varied(suite, done),
+            _varied(suite),
             _best_and_worst(suite),
             _table(suite),
             figures.bandwidth(suite),
@@ -63,59 +70,44 @@ def suite_page(folder: Path, out: Path) -> str:
         ],
         document={
             "suite": dict(suite.facts),
-            "cells": [_plain(each) for each in suite.results],
+            "cells": [
+                {name: document[name] for name in _KEPT}
+                for document in map(cell_document, suite.results)
+            ],
         },
     )
 
 
-def _plain(each: CellResult) -> dict[str, Any]:
-    difference = each.difference
-    return {
-        "cell": each.cell.number,
-        "case": each.cell.case or None,
-        "values": dict(each.cell.values),
-        "world": each.cell.world,
-        "repetitions": each.repetitions,
-        "iteration_ns": each.iteration.mean_ns if each.iteration else None,
-        "bus_bw": each.bus_bw,
-        "baseline": each.cell.baseline,
-        "change": difference.change if difference else None,
-        "significant": difference.significant if difference else None,
-    }
-
-
-def _varied(suite: SuiteData, done: int) -> Section:
+@section("What varied", "f")
+def _varied(suite: SuiteData) -> Parts:
     facts = suite.facts
     rows = [(key, ", ".join(values)) for key, values in suite.axes.items()]
-    rows += [
-        (
-            f"case {case['name']}",
-            "; ".join(f"{key}: {text(value)}" for key, value in case["set"].items())
-            or "the base as it is",
+    for case in facts["cases"]:
+        changed = "; ".join(
+            f"{key}: {text(value)}" for key, value in case["set"].items()
         )
-        for case in facts["cases"]
-    ]
+        rows.append((f"case {case['name']}", changed or "the base as it is"))
     said = ", ".join(f"{key} {text(v)}" for key, v in facts["baseline"].items())
-    rows += [
-        ("base", str(facts["base"])),
-        ("baseline", f"the same cell with {said}" if said else "the first cell"),
-        ("world", ", ".join(suite.worlds)),
-        ("results", f"{done} of {suite.planned}"),
-        (
-            "order",
+    order = "each cell once"
+    if facts["repetitions"] > 1:
+        order = (
             "all cells once before any comes again, every other time backwards; "
             "each time all have the next seed"
-            if facts["repetitions"] > 1
-            else "each cell once",
-        ),
-    ]
-    return Section(
-        title="What varied", observed="(f)", blocks=(Facts(rows=tuple(rows)),)
+        )
+    yield Facts(
+        rows=(
+            *rows,
+            ("base", str(facts["base"])),
+            ("baseline", f"the same cell with {said}" if said else "the first cell"),
+            ("world", ", ".join(suite.worlds)),
+            ("results", f"{len(suite.runs)} of {suite.planned}"),
+            ("order", order),
+        )
     )
 
 
-def _best_and_worst(suite: SuiteData) -> Section:
-    title = "Best and worst"
+@section("Best and worst", "c")
+def _best_and_worst(suite: SuiteData) -> Parts:
     groups: dict[tuple[str, ...], list[CellResult]] = {}
     for each in suite.results:
         if each.iteration is not None:
@@ -130,53 +122,43 @@ def _best_and_worst(suite: SuiteData) -> Section:
         rows.append(
             (
                 *key,
-                suite.name(best.cell, suite.work),
-                suite.name(worst.cell, suite.work),
-                format_time(_time(best)),
-                format_time(_time(worst)),
+                *(suite.name(each.cell, suite.work) for each in (best, worst)),
+                *(format_time(_time(each)) for each in (best, worst)),
                 f"{_time(worst) / max(1, _time(best)):.3f}",
                 str(len(own)),
             )
         )
     if not rows:
-        return Section(
-            title=title, text="no two cells have the same work to do, so none is best."
-        )
+        yield "no two cells have the same work to do, so none is best."
+        return
     gains = sorted(
-        (each for each in suite.results if change_of(each) is not None),
-        key=lambda each: change_of(each) or 0.0,
+        (change, number)
+        for number, each in enumerate(suite.results)
+        if (change := change_of(each)) is not None
     )
     facts = []
     for what, found in (("most gained", gains[:1]), ("most lost", gains[-1:])):
-        for each in found:
-            change = change_of(each) or 0.0
+        for change, number in found:
             if (change < 0) == (what == "most gained"):
-                facts.append(
-                    (
-                        what,
-                        f"{suite.name(each.cell)}: {percent_text(change, sign='+')} % "
-                        f"over its baseline{_weight(each)}",
-                    )
-                )
-    left = len(suite.work) + 2
-    return Section(
-        title=title,
-        observed=suite.seen,
-        blocks=(
-            *((Facts(rows=tuple(facts)),) if facts else ()),
-            Table(
-                title="By the time of an iteration",
-                header=(
-                    *(suite.short[axis] for axis in suite.work),
-                    *("best", "worst", "best iteration", "worst iteration", "ratio"),
-                    "of cells",
-                ),
-                rows=tuple(rows),
-                left=left,
-                note="Cells with the same work are compared with one another.",
-            ).cut(_WORK_SHOWN),
+                each = suite.results[number]
+                weight = ""
+                if each.difference and each.difference.significant is False:
+                    weight = " (not significant)"
+                said = f"{percent_text(change, sign='+')} % over its baseline{weight}"
+                facts.append((what, f"{suite.name(each.cell)}: {said}"))
+    if facts:
+        yield Facts(rows=tuple(facts))
+    yield Table(
+        title="By the time of an iteration",
+        header=(
+            *(suite.short[axis] for axis in suite.work),
+            *("best", "worst", "best iteration", "worst iteration", "ratio"),
+            "of cells",
         ),
-    )
+        rows=tuple(rows),
+        left=len(suite.work) + 2,
+        note="Cells with the same work are compared with one another.",
+    ).cut(_WORK_SHOWN)
 
 
 def _time(each: CellResult) -> float:
@@ -184,22 +166,19 @@ def _time(each: CellResult) -> float:
     return each.iteration.mean_ns
 
 
-def _weight(each: CellResult) -> str:
-    if each.difference is None or each.difference.significant is None:
-        return ""
-    return "" if each.difference.significant else " (not significant)"
-
-
-def _table(suite: SuiteData) -> Section:
-    title = "Cells"
+@section("Cells", "c")
+def _table(suite: SuiteData) -> Parts:
     if not suite.results:
-        return Section(title=title, text="no cell has a result.")
+        yield "no cell has a result."
+        return
     first = {run.cell.number: run for run in reversed(suite.runs)}
     # Virtual time has no generator.
     real = any(each.generator_bound_share is not None for each in suite.results)
     rows = []
     for each in suite.results:
         number, times, change = each.cell.number, each.iteration, change_of(each)
+        difference = each.difference
+        ratio = MISSING if change is None else f"{1 + change:.3f}"
         rows.append(
             (
                 suite.link(str(number), first[number]),
@@ -207,39 +186,29 @@ def _table(suite: SuiteData) -> Section:
                 str(each.repetitions),
                 MISSING if times is None else format_time(times.mean_ns),
                 _error(times),
-                "base"
-                if each.cell.baseline is None
-                else MISSING
-                if change is None
-                else f"{1 + change:.3f}",
-                _errors(each),
+                "base" if each.cell.baseline is None else ratio,
+                "" if difference is None else errors_text(difference.errors),
                 MISSING if each.bus_bw is None else f"{each.bus_bw:.4g}",
                 percent_text(each.retransmitted_share),
                 percent_text(each.marked_share),
                 *([percent_text(each.generator_bound_share)] if real else []),
             )
         )
-    return Section(
-        title=title,
-        observed=suite.seen,
-        blocks=(
-            Table(
-                title=title,
-                header=(
-                    *("cell", *(suite.short[axis] for axis in suite.axes), "n"),
-                    *("iteration", "+-", "ratio", "errors", "busbw GB/s"),
-                    *("sent again %", "CE %", *(["generator-bound %"] if real else [])),
-                ),
-                rows=tuple(rows),
-                left=1 + len(suite.axes),
-                note="n: repetitions; iteration: mean, of the job that takes longest; "
-                "+-: its standard error; ratio: over the baseline's; errors: that "
-                "difference in standard errors, below 2 there is none; busbw: mean "
-                "over the rows of the run's table. A number of a cell leads to the run "
-                "directory of its first repetition.",
-            ).cut(_ROWS_LISTED),
+    yield Table(
+        title="Cells",
+        header=(
+            *("cell", *(suite.short[axis] for axis in suite.axes), "n"),
+            *("iteration", "+-", "ratio", "errors", "busbw GB/s"),
+            *("sent again %", "CE %", *(["generator-bound %"] if real else [])),
         ),
-    )
+        rows=tuple(rows),
+        left=1 + len(suite.axes),
+        note="n: repetitions; iteration: mean, of the job that takes longest; "
+        "+-: its standard error; ratio: over the baseline's; errors: that "
+        "difference in standard errors, below 2 there is none; busbw: mean "
+        "over the rows of the run's table. A number of a cell leads to the run "
+        "directory of its first repetition.",
+    ).cut(_ROWS_LISTED)
 
 
 def _error(times: Times | None) -> str:
@@ -248,17 +217,12 @@ def _error(times: Times | None) -> str:
     return format_time(times.error_ns) if times.error_ns else "exact"
 
 
-def _errors(each: CellResult) -> str:
-    if each.difference is None:
-        return ""
-    errors = each.difference.errors
-    return MISSING if errors is None else "exact" if errors > 1e6 else f"{errors:.1f}"
-
-
-def _anomalies(suite: SuiteData) -> Section:
+@section("Anomalies")
+def _anomalies(suite: SuiteData) -> Parts:
     found = [f"no result: {name}: {reason}" for name, reason in suite.missing[:20]]
     if len(suite.missing) > len(found):
         found.append(f"and {len(suite.missing) - len(found)} more without a result")
+    limit = _BANNERS_SHOWN + len(suite.missing[:20])
     banners: dict[str, list[str]] = {}
     for run in suite.runs:
         said = list(run.document["run"]["banners"])
@@ -266,10 +230,9 @@ def _anomalies(suite: SuiteData) -> Section:
             said.append(f"{unfinished} collectives were not finished")
         if wrong := sum(row["out_of_place"]["nwrong"] or 0 for row in run.rows):
             said.append(f"{wrong} packets came with a wrong payload")
+        cell = f"{run.cell.number} ({suite.name(run.cell)})"
         for banner in said:
-            banners.setdefault(banner, []).append(
-                f"{run.cell.number} ({suite.name(run.cell)})"
-            )
+            banners.setdefault(banner, []).append(cell)
     for banner, cells in sorted(banners.items(), key=lambda item: -len(item[1])):
         names = list(dict.fromkeys(cells))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -278,12 +241,16 @@ def _anomalies(suite: SuiteData) -> Section:
         ("packets were sent again", "retransmitted_share"),
         ("collectives were generator-bound", "generator_bound_share"),
     ):
-        own = [each for each in suite.results if getattr(each, name)]
-        if own:
-            worst = max(own, key=lambda each: float(getattr(each, name)))
+        shares = {
+            each.cell.number: share
+            for each in suite.results
+            if (share := getattr(each, name))
+        }
+        if shares:
+            worst = max(shares, key=lambda number: shares[number])
             found.append(
-                f"{what} in {len(own)} of {len(suite.results)} cells, most in cell "
-                f"{worst.cell.number}: {percent_text(getattr(worst, name))} %"
+                f"{what} in {len(shares)} of {len(suite.results)} cells, most in cell "
+                f"{worst}: {percent_text(shares[worst])} %"
             )
     noisy = {
         number: cv
@@ -291,25 +258,23 @@ def _anomalies(suite: SuiteData) -> Section:
         if (cv := spread_of(own)) > _NOISY
     }
     if noisy:
-        worst_number = max(noisy, key=lambda number: noisy[number])
+        worst = max(noisy, key=lambda number: noisy[number])
         found.append(
             f"repetitions of {len(noisy)} cells vary by more than "
-            f"{percent_text(_NOISY)} % (CV), most those of cell {worst_number}: "
-            f"{percent_text(noisy[worst_number])} %"
+            f"{percent_text(_NOISY)} % (CV), most those of cell {worst}: "
+            f"{percent_text(noisy[worst])} %"
         )
-    limit = _BANNERS_SHOWN + len(suite.missing[:20])
     rows = [(str(number), each) for number, each in enumerate(found[:limit], 1)]
     if len(found) > limit:
         rows.append(("", f"and {len(found) - limit} more"))
-    return Section(
-        title="Anomalies", blocks=(Facts(rows=tuple(rows) or (("none", ""),)),)
-    )
+    yield Facts(rows=tuple(rows) or (("none", ""),))
 
 
-def _runs(suite: SuiteData) -> Section:
-    title = "Runs of the cells"
+@section("Runs of the cells", "c")
+def _runs(suite: SuiteData) -> Parts:
     if not suite.runs:
-        return Section(title=title, text="no cell has a result.")
+        yield "no cell has a result."
+        return
     rows = []
     for run in suite.runs:
         iteration, busbw = run.iteration, run.document["average_bus_bandwidth"]
@@ -324,20 +289,16 @@ def _runs(suite: SuiteData) -> Section:
                 MISSING if busbw is None else f"{busbw:.4g}",
             )
         )
-    return Section(
-        title=title,
-        text="Every run directory is a run like any other: chakram report, why, show "
-        "and timeline read it.",
-        observed=suite.seen,
-        blocks=(
-            Table(
-                title=title,
-                header=(
-                    *("cell", "what", "run directory", "repetition"),
-                    *("iteration", "CV %", "busbw GB/s"),
-                ),
-                rows=tuple(rows),
-                left=3,
-            ).cut(_ROWS_LISTED),
-        ),
+    yield (
+        "Every run directory is a run like any other: chakram report, why, show "
+        "and timeline read it."
     )
+    yield Table(
+        title="Runs of the cells",
+        header=(
+            *("cell", "what", "run directory", "repetition"),
+            *("iteration", "CV %", "busbw GB/s"),
+        ),
+        rows=tuple(rows),
+        left=3,
+    ).cut(_ROWS_LISTED)

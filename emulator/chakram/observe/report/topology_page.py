@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bokeh.models import (
-    ColorBar,
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    HoverTool,
-    LinearColorMapper,
-    Range1d,
-)
+from bokeh import models
 from bokeh.palettes import Viridis256
-from bokeh.plotting import figure
 
 from chakram.fabric.drawing import Drawing, laid_out
+from chakram.observe.document import fabric_document
 from chakram.observe.report.blocks import Facts, Table
 from chakram.observe.report.page import Plot, Section, render_page
-from chakram.observe.report.plots import TICKS
+from chakram.observe.report.plots import TICKS, hover, new_figure
 from chakram.observe.report.run_plots import COLOURS, TOOLS, WHOLE
 from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
     from chakram.fabric.topology import Topology
 
 
@@ -63,7 +58,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         )
         for ends, links in drawing.lines.items()
     }
-    plot = figure(
+    plot = new_figure(
         name="topology",
         title="Topology; colour: bytes of a link, both directions"
         if loads
@@ -71,14 +66,13 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         width=WHOLE,
         height=120 + 110 * ntiers,
         tools=TOOLS,
-        toolbar_location="above",
-        x_range=Range1d(-0.02, 1.02),
-        y_range=Range1d(-0.5, ntiers - 0.5),
+        x_range=models.Range1d(-0.02, 1.02),
+        y_range=models.Range1d(-0.5, ntiers - 0.5),
     )
     plot.axis.visible = False
     plot.grid.visible = False
     highest = max((line.bytes / line.links for line in lines.values()), default=0)
-    colours = LinearColorMapper(
+    colours = models.LinearColorMapper(
         palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
     )
     rates = dict.fromkeys(line.rate_bps for line in lines.values())
@@ -96,34 +90,31 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             xs="xs",
             ys="ys",
             line_width=2 if len(lines) < 200 else 1,
-            source=ColumnDataSource(
-                {
-                    "xs": [[places[a][0], places[b][0]] for a, b in own],
-                    "ys": [[places[a][1], places[b][1]] for a, b in own],
-                    "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
-                    "text": [_link_text(*ends, lines[ends]) for ends in own],
-                }
-            ),
+            source={
+                "xs": [[places[a][0], places[b][0]] for a, b in own],
+                "ys": [[places[a][1], places[b][1]] for a, b in own],
+                "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
+                "text": [_link_text(*ends, lines[ends]) for ends in own],
+            },
             **look,
         )
-        plot.add_tools(HoverTool(renderers=[drawn], tooltips="@text"))
+        hover(plot, drawn, "@text")
     if plot.legend:
         plot.add_layout(plot.legend[0], "below")
         plot.legend.orientation = "horizontal"
         plot.legend.border_line_color = None
     crowd = max(map(len, drawing.tiers))
     sizes = {node: _label_size(drawing, own) for own in drawing.tiers for node in own}
-    nodes = ColumnDataSource(
-        {
-            "x": [at[0] for at in places.values()],
-            "y": [at[1] for at in places.values()],
-            "label": [labels[node] for node in places],
-            "shown": [labels[node] if sizes[node] else "" for node in places],
-            "size": [sizes[node] or "8px" for node in places],
-            "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
-            "offset": [-16 if tier else 16 for _, tier in places.values()],
-        }
-    )
+    columns = {
+        "x": [at[0] for at in places.values()],
+        "y": [at[1] for at in places.values()],
+        "label": [labels[node] for node in places],
+        "shown": [labels[node] if sizes[node] else "" for node in places],
+        "size": [sizes[node] or "8px" for node in places],
+        "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
+        "offset": [-16 if tier else 16 for _, tier in places.values()],
+    }
+    nodes = models.ColumnDataSource(columns)
     boxes = plot.scatter(
         x="x",
         y="y",
@@ -133,7 +124,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         line_color="#345",
         source=nodes,
     )
-    plot.add_tools(HoverTool(renderers=[boxes], tooltips="@label"))
+    hover(plot, boxes, "@label")
     plot.text(
         x="x",
         y="y",
@@ -148,9 +139,9 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     )
     if highest:
         plot.add_layout(
-            ColorBar(
+            models.ColorBar(
                 color_mapper=colours,
-                formatter=CustomJSTickFormatter(code=TICKS["bytes"]),
+                formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
                 width=12,
             ),
             "right",
@@ -214,45 +205,24 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
         header=("link", "from", "to", "rate", "delay", "queue"),
         rows=tuple(
             (
-                link.name,
-                str(link.a),
-                str(link.b),
+                *(link.name, str(link.a), str(link.b)),
                 "no limit" if link.rate_bps is None else format_rate(link.rate_bps),
                 format_time(link.delay_ns),
-                "no limit"
-                if link.queue_bytes is None
-                else about_size(link.queue_bytes),
+                "no limit" if (size := link.queue_bytes) is None else about_size(size),
             )
             for link in topology.links
         ),
         left=3,
     ).cut(_LINKS_LISTED)
     left_out = "" if plot else "It has more links than can be seen: none is drawn."
+    blocks = (facts, *((Plot(figure=plot),) if plot else ()))
     return render_page(
         title=f"Fabric of {name}",
         lead=description,
         sections=[
-            Section(
-                title="Topology",
-                text=left_out,
-                observed="(f)",
-                blocks=(facts, *((Plot(figure=plot),) if plot else ())),
-            ),
+            Section(title="Topology", text=left_out, observed="(f)", blocks=blocks),
             Section(title="Links", observed="(f)", blocks=(links,)),
         ],
         notes=["Where values were observed: (f) nowhere: the experiment states it."],
-        document={
-            "fabric": description,
-            "hosts": list(topology.hosts),
-            "switches": list(topology.switches),
-            "links": [
-                {
-                    "name": link.name,
-                    "ends": [str(link.a), str(link.b)],
-                    "rate_bps": link.rate_bps,
-                    "delay_ns": link.delay_ns,
-                }
-                for link in topology.links
-            ],
-        },
+        document=fabric_document(topology, description),
     )

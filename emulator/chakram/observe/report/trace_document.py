@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.summary import TraceSummary
-    from chakram.chakra.summary.traffic import LargestPairs
 
 
 _MATRIX_RANKS = 512
@@ -26,7 +25,8 @@ def trace_document(
         bytes_per_element: What one unit of a stored size is worth; None: a byte.
     """
     unit = bytes_per_element or 1
-    traffic = summary.traffic
+    traffic, largest = summary.traffic, summary.largest_pairs
+    keys = ("src", "dst", "bytes")
     ranks = [rank.rank for rank in summary.per_rank]
     drawn = traffic.matrix is not None and len(ranks) <= _MATRIX_RANKS
     return {
@@ -43,10 +43,7 @@ def trace_document(
         "nodes_by_kind": dict(summary.nodes_by_kind),
         "per_rank": [asdict(rank) for rank in summary.per_rank],
         "communication": [
-            {
-                **asdict(row),
-                "stored": row.total_bytes // unit,
-            }
+            {**asdict(row), "stored": row.total_bytes // unit}
             for row in summary.communication
         ],
         "group_traffic": [asdict(group) for group in summary.groups],
@@ -60,15 +57,7 @@ def trace_document(
         "sent_bytes": list(traffic.sent_bytes),
         "received_bytes": list(traffic.received_bytes),
         "unplaced_nodes": traffic.unplaced,
-        "largest_pairs": _pairs(summary.largest_pairs),
+        "largest_pairs": largest
+        and [dict(zip(keys, pair, strict=True)) for pair in largest.pairs],
         "matrix": [list(traffic.row(rank)) for rank in ranks] if drawn else None,
     }
-
-
-def _pairs(largest: LargestPairs | None) -> list[dict[str, int]] | None:
-    if largest is None:
-        return None
-    return [
-        {"src": src, "dst": dst, "bytes": size_bytes}
-        for src, dst, size_bytes in largest.pairs
-    ]
