@@ -89,10 +89,9 @@ class RunResults:
             each for each in table.column_names if (name, each) not in self._checked
         ]
         plan = self.plan()
-        problems = [
-            *check_table(table.select(names), name),
-            *(() if plan is None else check_references(table, name, plan)),
-        ]
+        problems = list(check_table(table.select(names), name))
+        if plan is not None and not problems:
+            problems += check_references(table, name, plan)
         if problems:
             raise RunDirectoryError(
                 str(self.path / f"{name}.parquet"),

@@ -68,6 +68,7 @@ CASES = [
     ("flows", with_values("collective", "dance"), "has 'dance', which no run writes"),
     ("flows", with_values("bytes", 2**60), "column bytes has 1152921504606846976"),
     ("flows", with_values("dst", 4), "names rank 4 of job 'moe', which is not in"),
+    ("queue_pairs", of_type("job", pa.list_(pa.int64())), "job is of type list<"),
     ("collectives", with_values("collective", "x"), "has 'x', which no run writes"),
     ("collectives", with_values("nranks", None), "column nranks has 1 rows without"),
     ("collectives", of_type("bound_ns", pa.string()), "is of type string, not int64"),
