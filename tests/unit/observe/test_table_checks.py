@@ -106,6 +106,15 @@ def test_no_verb_ends_in_a_traceback(
     assert "unexpected" not in told.err
 
 
+@pytest.mark.parametrize("column", ["measured", "iteration", "group"])
+def test_a_timeline_needs_every_column_of_flows_that_it_draws(
+    run: Path, tmp_path: Path, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(run, "flows", lambda table: table.drop_columns([column]))
+    assert main(["timeline", str(run), "--out", str(tmp_path / "out.json")]) == 3
+    assert f"column {column} is missing" in capsys.readouterr().err
+
+
 def test_all_that_is_wrong_is_listed(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
