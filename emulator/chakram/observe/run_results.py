@@ -80,10 +80,9 @@ class RunResults:
             each for each in table.column_names if (name, each) not in self._checked
         ]
         plan = self.plan()
-        problems = [
-            *table_checks.check_table(table.select(names), name),
-            *(() if plan is None else table_checks.check_references(table, name, plan)),
-        ]
+        problems = list(table_checks.check_table(table.select(names), name))
+        if plan is not None and not problems:
+            problems += table_checks.check_references(table, name, plan)
         if problems:
             raise RunDirectoryError(
                 str(self.path / f"{name}.parquet"),

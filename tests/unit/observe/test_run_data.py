@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from bokeh.models import Range1d
 
 from chakram.errors import InputError
 from chakram.observe.report import run_data as module
 from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
+from chakram.observe.report.page import Plot
 from chakram.observe.report.run_data import Flows, NicTraffic, Roofline, RunData
+from chakram.observe.report.run_queues import switch_blocks
 from chakram.observe.run_results import open_run
 from chakram.results.records import LINK_SAMPLE_FIELDS, PORT_FIELDS, RecordRows
 from tests.small_run import row_of, small_plan, small_rows
@@ -256,6 +259,16 @@ def test_one_sample_each_is_of_the_end(
     nics = data.nics
     assert isinstance(nics, NicTraffic)
     assert nics.is_sampled == known
+
+
+def test_pauses_of_ports_need_the_plan(tmp_path: Path) -> None:
+    samples = [{"port": 0, "time_ns": at, "paused_ns": at // 2} for at in (0, 50_000)]
+    data = sampled(tmp_path, samples)
+    for plots in (1, 0):
+        blocks = switch_blocks(data, Range1d(0, 50_000), {})
+        assert sum(isinstance(each, Plot) for each in blocks) == plots
+        (data.results.path / "plan.json").unlink(missing_ok=True)
+        data = RunData(open_run(data.results.path))
 
 
 def test_samples_of_links_keep_their_highest_queues(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ CASES = [
     ("flows", with_values("collective", "dance"), "has 'dance', which no run writes"),
     ("flows", with_values("bytes", 2**60), "column bytes has 1152921504606846976"),
     ("flows", with_values("dst", 4), "names rank 4 of job 'moe', which is not in"),
+    ("queue_pairs", of_type("job", pa.list_(pa.int64())), "job is of type list<"),
     ("collectives", with_values("collective", "x"), "has 'x', which no run writes"),
     ("collectives", with_values("nranks", None), "column nranks has 1 rows without"),
     ("collectives", of_type("bound_ns", pa.string()), "is of type string, not int64"),
@@ -103,6 +104,15 @@ def test_no_verb_ends_in_a_traceback(
     assert code in (0, 2, 3)
     assert "has 1 rows without a value" in told.out + told.err
     assert "unexpected" not in told.err
+
+
+@pytest.mark.parametrize("column", ["measured", "iteration", "group"])
+def test_a_timeline_needs_every_column_of_flows_that_it_draws(
+    run: Path, tmp_path: Path, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(run, "flows", lambda table: table.drop_columns([column]))
+    assert main(["timeline", str(run), "--out", str(tmp_path / "out.json")]) == 3
+    assert f"column {column} is missing" in capsys.readouterr().err
 
 
 def test_all_that_is_wrong_is_listed(

@@ -155,7 +155,7 @@ _NUMBERS = (
     *("last_acked_ns", "fct_ns", "rate_at_start_bps", "packets", "retransmitted"),
     "cnp",
 )
-_NAMES = ("job", "group", "collective", "algorithm")
+_NAMES = ("job", "group", "collective")
 _LATE = ("bound_ns",)
 _TIMES = ("posted_ns", "first_sent_ns", "last_acked_ns")
 
@@ -259,7 +259,6 @@ class RunData:
         late = [name for name in _LATE if name in known]
         names = [*_NAMES, *(["path"] if "path" in known else [])]
         wanted = [*_NUMBERS, *late, *names, "measured"]
-        wanted = [name for name in wanted if name in known or not known]
         table = self.results.table("flows", *wanted).unify_dictionaries()
         empty = np.full(table.num_rows, -1, np.int64)
         columns = {
@@ -270,10 +269,9 @@ class RunData:
         found: dict[str, tuple[str | None, ...]] = {"path": ()}
         columns["path"] = empty
         for name in names:
-            if name in wanted:
-                column = table[name].combine_chunks()
-                found[name] = tuple(column.dictionary.to_pylist())
-                columns[name] = _numbers(pa.chunked_array([column.indices]))
+            column = table[name].combine_chunks()
+            found[name] = tuple(column.dictionary.to_pylist())
+            columns[name] = _numbers(pa.chunked_array([column.indices]))
         for name in _TIMES:
             columns[name] = (columns[name] - self.origin_ns) // self.dilation
         for name in ("fct_ns", *late):

@@ -110,9 +110,9 @@ def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
     if "paused_ns" not in data.results.columns("ports"):
         return {}
     found = data.deltas("ports", ("port", "shard"), ("paused_ns",))
-    if found is None:
-        return {}
     hosts = {port.number: port.host for port in data.results.ports()}
+    if found is None or not hosts:
+        return {}
     order = sorted(hosts)
     rows = np.searchsorted(order, found["port"])
     bins = spread(
