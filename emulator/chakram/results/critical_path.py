@@ -371,8 +371,9 @@ class _Walk:
         turn_ns = message.ready_ns
         if ahead is not None and ahead.departed_ns is not None:
             turn_ns = ahead.departed_ns
-            at = [part for part, _ in parts].index(Part.TRANSFER)
-            parts[at : at + 2] = reversed(parts[at : at + 2])
+            if len(parts) > 1:  # else only its wait is known
+                at = [part for part, _ in parts].index(Part.TRANSFER)
+                parts[at : at + 2] = reversed(parts[at : at + 2])
         times_ns = [message.ready_ns]
         for _, time_ns in parts:
             times_ns.append(times_ns[-1] + time_ns)

@@ -332,6 +332,9 @@ def test_what_is_ready_waits_for_what_is_ahead_in_its_queue_pair(
         (Part.SERIALISE, 12, 1),
         (Part.PROPAGATE, 8, 1),
     ]
+    messages[2] = second._replace(repair_ns=None)
+    found = walked(Known(operations, messages, starts_ns, is_virtual=is_virtual))
+    assert found[-1] == (Part.UNKNOWN, 70, 1)
 
 
 def test_what_waits_for_a_credit_waits_for_its_order() -> None:
