@@ -25,6 +25,7 @@ from chakram.fabric.topology import BUCKET_NS, HOST_BUCKET_NS, bucket_bytes
 from chakram.observe.run_results import open_run
 from tests.diagnosis.design import Design
 from tests.diagnosis.draws import Draw
+from tests.diagnosis.judge import LEAST_SHARE
 from tests.diagnosis.lab_faults import LOAD, ROUTE
 from tests.diagnosis.virtual import CannotSimulate, command
 from tests.e2e.processes import SHARD, Member, descendants
@@ -154,21 +155,29 @@ def explained(
     run, time_ns, clean_ns = _in_lab(found, folder, "planted", with_clean=True)
     if found.plants and 1 - clean_ns / time_ns < LEAST_SAVING:
         raise TooLittle(f"{clean_ns / 1e6:.0f} of {time_ns / 1e6:.0f} ms without it")
-    document = json.loads(command("why", str(run), "--json", *arguments))
-    (folder / "why.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    assert isinstance(document, dict)
-    without = []
-    for number, rest in enumerate(found.rests):
-        others = tuple(each for n, each in enumerate(found.plants) if n != number)
-        without_ns = clean_ns
-        if others:
+    alone_ns = [clean_ns] * len(found.plants)
+    if len(found.plants) > 1:
+        for number, rest in enumerate(found.rests):
+            others = tuple(each for n, each in enumerate(found.plants) if n != number)
             left = replace(found, design=rest, plants=others)
-            without_ns = _in_lab(left, folder, f"without{number}")[1]
+            alone_ns[number] = _in_lab(left, folder, f"without{number}")[1]
+        for plant, before_ns, behind_ns in zip(
+            found.plants, alone_ns, reversed(alone_ns), strict=True
+        ):
+            # While the other one is there, and once it is gone.
+            saving = 1 - min(before_ns / time_ns, clean_ns / behind_ns)
+            if saving < LEAST_SHARE:
+                raise TooLittle(f"{plant.kind} saves {saving:.1%}")
+    without = []
+    for number, without_ns in enumerate(alone_ns):
         times = [without_ns]
         if found.plants[number].kind == "hash imbalance":
             # Which hash is even is not known: those that were drawn are right, too.
             times += [time_ns * (1 - each) for each in found.savings(number)]
         without.append((min(times), max(times)))
+    document = json.loads(command("why", str(run), "--json", *arguments))
+    (folder / "why.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    assert isinstance(document, dict)
     return document, replace(
         found, time_ns=time_ns, clean_ns=clean_ns, without_ns=tuple(without)
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -12,6 +13,7 @@ from chakram.cli import main
 from chakram.controller import hypotheses
 from chakram.controller.counterfactual import Rerun, Variant, rerun
 from chakram.controller.hypotheses import Fit, fit
+from chakram.controller.run_evidence import is_generator_bound
 from chakram.errors import ChakramError
 from chakram.fabric.kinds.namespaces import NamespaceFabric
 from chakram.observe.run_results import RunResults, open_run
@@ -247,3 +249,33 @@ def test_no_hypothesis_is_simulated_after_the_budget(tmp_path: Path) -> None:
     assert found.found == ()
     assert found.simulations == 1
     assert not found.is_explained
+
+
+def test_links_are_not_accused_of_what_a_late_host_explains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = {"kind": "degrade", "link": "h0-s0", "direction": "up", "rate": "60Mbit"}
+    run = simulated(tmp_path, "star", slow)
+    waits = {"h4": 0.5, **dict.fromkeys(("h0", "h1", "h2", "h3", "h5"), 0.2)}
+    monkeypatch.setattr(hypotheses, "generator_waits", lambda results: waits)
+    found = fit(run)
+    assert "h4" in found.late
+    assert not {place.partition(" ")[0] for _, place in names(found)} - {"h4-s0", "h4"}
+
+
+def test_barriers_that_hosts_were_late_for_make_no_fault_doubtful() -> None:
+    class Results:
+        def __init__(self, late: str) -> None:
+            self._late = late
+
+        def table(self, name: str, *columns: str) -> pa.Table:
+            assert name == "collectives"
+            kinds = ["all_reduce", "barrier"]
+            rows = {
+                "collective": kinds,
+                "generator_bound": [x == self._late for x in kinds],
+            }
+            return pa.table({each: rows[each] for each in columns})
+
+    assert not is_generator_bound(cast("RunResults", Results("barrier")))
+    assert is_generator_bound(cast("RunResults", Results("all_reduce")))

@@ -29,6 +29,7 @@ from chakram.controller.run_evidence import (
     Messages,
     counted_at_ports,
     generator_waits,
+    is_generator_bound,
     measured_messages,
     paths_of,
     paused_spans,
@@ -75,6 +76,9 @@ _AS_GOOD = 1.15
 _RESOLVED = 0.01
 """And those whose misfits differ by less than that, which is the error of the fit."""
 
+_EXPLAINED = 0.5
+"""The part of the time lost that late hosts have to account for, to be all of it."""
+
 _LEAST_EXCESS = 0.04
 _MOST_LOSS = 0.7
 _AMONG_LATEST = 0.8
@@ -88,6 +92,9 @@ _MORE_STEPS = 3
 
 _AS_FINE = 2.0
 """So many times the smallest misfit they have at most."""
+
+_AROUND = 0.7
+"""Both directions are no slower than that part of the rate that fits one."""
 
 _BOTH = 0.6
 """Both directions have to leave less than that part of the misfit of one."""
@@ -213,7 +220,7 @@ class _Search:
         self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0
         self._late = late_hosts(self._waits)
-        self._is_late = any(results.table("collectives")["generator_bound"].to_pylist())
+        self._is_late = is_generator_bound(results)
         self._paused = paused_spans(results)
         self._sent, self._received = sent_and_received(results)
         wrong, self._dropped = counted_at_ports(
@@ -430,10 +437,12 @@ class _Search:
         other = self._counters.other_end(best.assumed[0].port)
         if other is None or other in taken:
             return hypotheses
+        share = (best.assumed[0].rate_bps or 0) / (self._links[other].rate_bps or 1)
         both = replace(
             best,
             place=self._links[other].link,
             assumed=(*best.assumed, replace(best.assumed[0], port=other)),
+            span=(_AROUND * share, min(0.97, share / _AROUND)),
         )
         found = self._fitted(variant, both)
         if found is None or found.misfit >= _BOTH * best.misfit - _RESOLVED:
@@ -461,12 +470,15 @@ class _Search:
             )
             for pair, ports in ways_of(run).items()
         }
-        measured = self._measured.fitted
-        slow = slow_ports(ways, measured, shown.fitted, least=_LEAST_EXCESS)
         own = {
             port.host: f"{port.host}:{port.interface}" for port in ports_of(run.plan)
         }
-        slow = [own[host] for host in self._late if host in own] + slow
+        slow = [own[host] for host in self._late if host in own]
+        measured = self._measured.fitted
+        left = 1 - shown.fitted.iteration_ns / measured.iteration_ns
+        # What a data plane that was late explains needs no slow link elsewhere.
+        if max(self._late.values(), default=0.0) < _EXPLAINED * left or not slow:
+            slow += slow_ports(ways, measured, shown.fitted, least=_LEAST_EXCESS)
         for port in self._ends(slow):
             rate_bps = self._links[port].rate_bps
             if rate_bps:

@@ -98,6 +98,16 @@ def generator_waits(results: RunResults) -> dict[str, float]:
     return waits
 
 
+def is_generator_bound(results: RunResults) -> bool:
+    """Tell whether hosts held up any collective.
+
+    Barriers do not count: they are so short that any host is late for one at times.
+    """
+    table = results.table("collectives", "collective", "generator_bound")
+    bound = table.filter(pc.field("generator_bound"))["collective"].to_pylist()
+    return bool(set(bound) - {"barrier"})
+
+
 def sent_and_received(
     results: RunResults,
 ) -> tuple[dict[End, int], dict[End, int]]:

@@ -27,7 +27,7 @@ _SMALL = 0.02
 LATE = 0.1
 """A host that is late for less than that share of the time is not suspected."""
 
-_LATER = 3.0
+_LATER = 2.0
 """And neither is one that is less than so many times as late as most others."""
 
 
