@@ -439,14 +439,14 @@ def _hashes(
         switch,
         lambda of: of.edited(_balance),
         f"one of its equal paths carries {uneven[switch][0]:.2f} times their mean",
-        remedy="with switches that send each packet over the shortest queue",
+        remedy="with switches that send packets over equal paths in turn",
         round=1,
     )
 
 
 def _balance(document: dict[str, Any]) -> None:
     fabric, transport = document["fabric"], document["transport"]
-    fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "adaptive"}
+    fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "round_robin"}
     transport["reordering"] = {"accept": {"window": _ANY_ORDER}}
 
 
