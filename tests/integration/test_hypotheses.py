@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,13 @@ import yaml
 
 from chakram.cli import main
 from chakram.controller import hypotheses
-from chakram.controller.counterfactual import Rerun, Variant, rerun
+from chakram.controller.counterfactual import (
+    Rerun,
+    Variant,
+    mean_time,
+    rerun,
+    variant_of,
+)
 from chakram.controller.hypotheses import Fit, fit
 from chakram.controller.run_evidence import is_generator_bound
 from chakram.errors import ChakramError
@@ -279,3 +286,14 @@ def test_barriers_that_hosts_were_late_for_make_no_fault_doubtful() -> None:
 
     assert not is_generator_bound(cast("RunResults", Results("barrier")))
     assert is_generator_bound(cast("RunResults", Results("all_reduce")))
+
+
+def test_hosts_send_at_the_rate_that_their_links_are_given(tmp_path: Path) -> None:
+    run = simulated(tmp_path, "star")
+    variant = replace(variant_of(run.manifest, str(run.path)), ports=tuple(run.ports()))
+    faster = {f"h{host}-s0": 10**9 for host in range(HOSTS)}
+    before, after = (
+        mean_time(rerun(replace(variant, link_rates_bps=rates)).iterations_ns())
+        for rates in ({}, faster)
+    )
+    assert after < 0.2 * before

@@ -222,13 +222,17 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     experiment = variant.experiment
     topology = simulated_topology(experiment, variant.jobs)
     changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
-    # A plan keeps only ports that are used; jobs are placed on all of them.
+    # A plan keeps only ports that are used; jobs are placed on all of them.  A port
+    # sends at the rate that its link has now.
     recorded = {port.number: port for port in variant.ports or ()}
     plan = build_plan(
         experiment,
         variant.jobs,
         tuple(
-            recorded.get(port.number, port)
+            replace(
+                recorded.get(port.number, port),
+                rate_bps=port.rate_bps or recorded.get(port.number, port).rate_bps,
+            )
             for port in experiment.fabric.simulated_ports(changed)
         ),
         "rerun",
