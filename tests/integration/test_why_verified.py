@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,15 @@ import yaml
 
 from chakram.chakra.et_messages import CollectiveType
 from chakram.cli import main
+from chakram.controller import verification
+from chakram.results.verdict import (
+    CauseClass,
+    Finding,
+    Saving,
+    Suspect,
+    Times,
+    Verdict,
+)
 from tests.diagnosis import virtual
 from tests.diagnosis.design import Design, Job, Step, star
 
@@ -198,3 +208,23 @@ def test_a_rank_may_begin_late_and_compute_longer(tmp_path: Path) -> None:
     late, slow = (each["saving"]["time_ns"] for each in found["causes"][:2])
     assert late == pytest.approx(400_000, rel=0.05)
     assert slow == pytest.approx(300_000, rel=0.05)
+
+
+def test_what_saves_nothing_of_the_whole_run_is_no_fault(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of_one_iteration(suspects: Sequence[Suspect], _: Times) -> Verdict:
+        found = next(each for each in suspects if each.kind is CauseClass.FAULT)
+        saving = Saving(share=0.04, low=0.04, high=0.04)
+        finding = Finding(suspect=found, saving=saving, after_previous=saving)
+        return Verdict(faults=(finding,), joint=saving)
+
+    monkeypatch.setattr(verification, "find_causes", of_one_iteration)
+    # A hundredth less: the suspect saves that share of the run, and no more.
+    late = {"kind": "degrade", "link": "h3-s0", "rate": "99Mbit"}
+    document = why(tmp_path, capsys, faults={"links": [late]})
+    assert document["first"] is None
+    assert document["causes"] == []
+    assert [each["place"] for each in document["excluded"]] == ["h3-s0"]

@@ -432,14 +432,22 @@ class _Timer:
         """Return a verdict with what the whole run saves without each cause."""
         if self._measured is None:
             return verdict
-        faults = tuple(map(self._exact, verdict.faults))
-        limits = tuple(map(self._exact, verdict.limits))
-        small = [each for each in limits if each.saving.share < LEAST_SAVING]
+        faults, limits, small = [], [], []
+        for finding in (*verdict.faults, *verdict.limits):
+            exact = self._exact(finding)
+            # One that is masked by others saves little alone.
+            if exact.saving.share < LEAST_SAVING <= finding.saving.share:
+                small.append(finding.suspect)
+            elif finding in verdict.limits:
+                limits.append(exact)
+            else:
+                faults.append(exact)
         return replace(
             verdict,
             faults=ranked(faults),
-            limits=ranked(each for each in limits if each not in small),
-            excluded=(*verdict.excluded, *(each.suspect for each in small)),
+            limits=ranked(limits),
+            excluded=(*verdict.excluded, *small),
+            joint=verdict.joint if faults else None,
         )
 
     def _exact(self, finding: Finding) -> Finding:
