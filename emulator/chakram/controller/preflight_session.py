@@ -20,7 +20,7 @@ from chakram.controller.session import Session
 from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
-from chakram.plan.probes import ProbeEvent, ProbeRow
+from chakram.plan.probes import MOST_COPIES, ProbeEvent, ProbeRow
 from chakram.preflight.confirmation import (
     LOSS_PROBES,
     TRAINS,
@@ -416,7 +416,7 @@ class Preflight:
             size = self._transport.path_mtu + headers_bytes(self.ports[0].address)
             plan = self._plan_of_pairs(
                 lossy,
-                replace(settings, copies=-(-LOSS_PROBES // npaths)),
+                replace(settings, copies=min(MOST_COPIES, -(-LOSS_PROBES // npaths))),
                 packets=(replace(measured.packets[0], size_bytes=size),),
             )
             reports = await self._count_probes("counting lost packets", plan)

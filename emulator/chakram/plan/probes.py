@@ -68,6 +68,10 @@ LEAST_SIZE_BYTES = 128
 """Headers and what tells a probe from others, of either version of IP."""
 
 
+MOST_COPIES = 1000
+"""Of a packet on each source port."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePacket:
     """One kind of probe.
@@ -121,7 +125,7 @@ class ProbePlan:
 
     packets: Annotated[tuple[ProbePacket, ...], AtMost(256)]
     source_ports: Annotated[tuple[UdpPort, ...], AtMost(64), Distinct()]
-    copies: Annotated[int, Within(1, 1000)]
+    copies: Annotated[int, Within(1, MOST_COPIES)]
     gap_ns: Annotated[int, Within(1000, MAX_TIME_NS)]
     end_ns: TimeNs
     targets: Annotated[tuple[ProbeTarget, ...], AtMost(2**20)]
