@@ -20,12 +20,12 @@ from chakram.controller.session import Session
 from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
-from chakram.plan.probes import MOST_COPIES, ProbeEvent, ProbeRow
+from chakram.plan.probes import ProbeEvent, ProbeRow
 from chakram.preflight.confirmation import (
-    LOSS_PROBES,
     TRAINS,
     Evidence,
     is_late,
+    loss_copies,
     resent_for_naks,
     train_evidence,
     train_packet,
@@ -412,11 +412,10 @@ class Preflight:
                     evidence[pair], train_share=best, slow_share=agreed
                 )
         if lossy:
-            npaths = len(measured.source_ports)
             size = self._transport.path_mtu + headers_bytes(self.ports[0].address)
             plan = self._plan_of_pairs(
                 lossy,
-                replace(settings, copies=min(MOST_COPIES, -(-LOSS_PROBES // npaths))),
+                replace(settings, copies=loss_copies(len(measured.source_ports))),
                 packets=(replace(measured.packets[0], size_bytes=size),),
             )
             reports = await self._count_probes("counting lost packets", plan)

@@ -18,7 +18,7 @@ from math import exp
 from statistics import median
 from typing import TYPE_CHECKING
 
-from chakram.plan.probes import ETHERNET_BYTES, ProbePacket
+from chakram.plan.probes import ETHERNET_BYTES, MOST_COPIES, ProbePacket
 from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
@@ -104,6 +104,11 @@ def _tail(count: int, mean: float) -> float:
         term *= mean / number
         below += term
     return max(0.0, 1 - below) if count else 1.0
+
+
+def loss_copies(npaths: int) -> int:
+    """Return how many single packets tell loss from none on each of some paths."""
+    return min(MOST_COPIES, -(-LOSS_PROBES // npaths))
 
 
 def train_packet(

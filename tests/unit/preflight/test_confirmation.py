@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from chakram.control.events import ShardLoad
-from chakram.plan.probes import ProbeEvent
+from chakram.fields import check_fields
+from chakram.plan.probes import ProbeEvent, ProbePacket, ProbePlan
 from chakram.preflight.confirmation import (
     LOSS_PROBES,
     Evidence,
     is_late,
+    loss_copies,
     resent_for_naks,
     train_evidence,
     train_packet,
@@ -203,3 +205,18 @@ def test_a_train_leaves_when_a_slow_link_has_sent_the_one_before() -> None:
             offsets[ends] = target.offset_ns
     assert offsets[0, 1] == 0
     assert offsets[2, 1] == offsets[1, 2] > 4 * agent.probes.gap_ns
+
+
+@pytest.mark.parametrize("npaths", [1, 2, 7, 64])
+def test_probes_for_losses_are_what_a_plan_may_have(npaths: int) -> None:
+    copies = loss_copies(npaths)
+    assert npaths * copies >= min(LOSS_PROBES, 1000 * npaths)
+    plan = ProbePlan(
+        packets=(ProbePacket(size_bytes=100, tos=0),),
+        source_ports=tuple(range(20_000, 20_000 + npaths)),
+        copies=copies,
+        gap_ns=1000,
+        end_ns=10**9,
+        targets=(),
+    )
+    check_fields(plan)  # raises where a field is out of bounds
