@@ -40,12 +40,13 @@ IN_PARALLEL := -n auto --dist worksteal
 APART = $(shell tests/isolated-python --may && echo --dist loadfile \
 	--tx '2*popen//python=$(CURDIR)/tests/isolated-python')
 
-# The tests that say something about hot modules run a second time, uncompiled.
+# The tests that say something about hot modules run a second time, uncompiled: those that
+# simulate for seconds would take a minute.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
 
 # Each benchmark once, with small sizes and without limits: it has to run.
-BRIEF_BENCHMARKS = CHAKRAM_BENCH=brief $(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) \
-	-m bench tests/bench
+BRIEF_BENCHMARKS = CHAKRAM_BENCH=brief $(BIN)/python -m pytest $(APART) \
+	--dist worksteal $(PYTEST_ARGS) -m bench tests/bench
 
 # Succeeds if extensions can be built here: a compiler, and Python's headers.
 CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \
@@ -80,7 +81,8 @@ test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modul
 		$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) $(SYSTEM_TESTS); \
 		$(BRIEF_BENCHMARKS); \
 		export CHAKRAM_COMPILED=off; \
-		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(HOT_TESTS); \
+		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) \
+			-m 'not slow' $(HOT_TESTS); \
 	else \
 		echo "no C compiler, or no Python headers: testing the plain modules only"; \
 		export CHAKRAM_COMPILED=auto; \

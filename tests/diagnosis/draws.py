@@ -16,6 +16,7 @@ from tests.diagnosis import bases, faults, lab_faults, limits
 from tests.diagnosis.bases import NAMESPACES, VIRTUAL
 from tests.diagnosis.decoys import decoys as decoys_of
 from tests.diagnosis.design import Design
+from tests.diagnosis.judge import LEAST_SHARE
 from tests.diagnosis.plants import (
     FAULTS,
     LAB_FAULTS,
@@ -215,6 +216,9 @@ def _draw(
         raise NoEffect("they hide one another")
     if any(plant.lab for plant in plants):
         return made  # what it costs the lab will say
+    for (_, alone_ns), (_, behind_ns) in zip(without, reversed(without), strict=True):
+        if plants and 1 - min(alone_ns / time_ns, clean_ns / behind_ns) < LEAST_SHARE:
+            raise NoEffect("one saves nothing, not even behind the other")
     if world == NAMESPACES and _is_on_a_dead_link(whole):
         raise NoEffect("nothing can be measured of a link that is down")
     if world == NAMESPACES and _gives_up(whole):

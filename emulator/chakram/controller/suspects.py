@@ -454,7 +454,13 @@ def _balance(document: dict[str, Any]) -> None:
 
 
 def _limit(
-    cause: str, place: str, change: Change, what: str, *, job: str | None = None
+    cause: str,
+    place: str,
+    change: Change,
+    what: str,
+    *,
+    job: str | None = None,
+    is_of_many: bool = False,
 ) -> Case:
     return Case(
         suspect=Suspect(
@@ -463,7 +469,7 @@ def _limit(
             kind=CauseClass.LIMIT,
             remedy=what,
             advice=what,
-            is_of_many=place in (_ALL_HOSTS, _ALL_UPLINKS),
+            is_of_many=is_of_many,
         ),
         change=change,
         job=job,
@@ -483,6 +489,7 @@ def _limits(
             _ALL_HOSTS,
             lambda of: of.edited(_faster_hosts),
             "with ports of hosts ten times as fast",
+            is_of_many=True,
         )
     uplinks = {
         link.name: _FASTER * link.rate_bps
@@ -495,6 +502,7 @@ def _limits(
             _ALL_UPLINKS if len(uplinks) > 1 else next(iter(uplinks)),
             lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
             "with links between switches ten times as fast",
+            is_of_many=True,
         )
     named = {f"{each.link} {each.direction}": each for each in links}
     full = sorted(

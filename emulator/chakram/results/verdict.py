@@ -179,10 +179,16 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order of their savings; see ``Suspect.is_of_many``."""
+    """Return findings in the order of their savings; see ``Suspect.is_of_many``.
+
+    Those that save little alone, for others hide them, stay in their order, at the end.
+    """
 
     def weight(finding: Finding) -> float:
-        return finding.saving.share * (_OF_MANY if finding.suspect.is_of_many else 1)
+        share = finding.saving.share
+        if share < LEAST_SAVING:
+            return 0.0
+        return share * (_OF_MANY if finding.suspect.is_of_many else 1)
 
     return tuple(sorted(findings, key=weight, reverse=True))
 

@@ -124,6 +124,7 @@ transport:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [TWO_JOBS, INCAST, SLOWED])
 def test_where_iterations_differ_all_are_predicted(text: str) -> None:
     experiment = parse_experiment(text)
@@ -144,6 +145,7 @@ def test_where_iterations_differ_all_are_predicted(text: str) -> None:
     assert max(apart) > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("timeout", "queue", "is_told"),
     [

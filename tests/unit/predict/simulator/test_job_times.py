@@ -94,6 +94,7 @@ CHUNK_WIRE_BYTES = wire_bytes(SIZE // 8, path_mtu=MTU)
 
 
 @pytest.mark.parametrize("rate_bps", fewer([10**9, 250 * 10**6]))
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "algorithm", "messages"),
     [("all_reduce", "ring", 14), ("all_to_all", "direct", 7)],
@@ -111,6 +112,7 @@ def test_large_collectives_run_at_line_rate(
 
 
 @pytest.mark.parametrize("burst_packets", fewer([4, 2, 3, 5]))
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "algorithm"), [("all_reduce", "ring"), ("all_to_all", "direct")]
 )
