@@ -185,5 +185,7 @@ def test_no_bound_is_beaten_by_links_that_fail(data: st.DataObject) -> None:
     lost = sum(result.dropped.values())
     assert lost == sum(result.drops.values())
     if not loses:
-        assert lost == 0
-        assert not sum(flow.retransmitted for flow in flow_rows(result.records))
+        # One that finds the pool full takes headroom beside the two it is made for.
+        assert lost == result.dropped["headroom full"] <= len(topology.links)
+        if not lost:
+            assert not sum(flow.retransmitted for flow in flow_rows(result.records))
