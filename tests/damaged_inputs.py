@@ -41,6 +41,7 @@ from chakram.switch.profiles import LinkEnd
 from chakram.switch.sonic import port_names, read_sonic
 from tests import mutants
 from tests.small_run import small_rows
+from tests.support import why_no_lab
 from tests.unit.observe.made_runs import ODD_LINKS, made_run
 from tests.unit.observe.small_runs import begin
 from tests.unit.switch.test_sonic import TABLES
@@ -163,8 +164,13 @@ Command = list[str] | Callable[[], object]
 # Sound inputs ---------------------------------------------------------------
 
 
-def make_sound(folder: Path) -> None:
-    """Write one sound input of every kind below *folder*."""
+def make_sound(folder: Path, *, with_lab: bool = False) -> None:
+    """Write one sound input of every kind below *folder*.
+
+    Args:
+        folder: An empty one.
+        with_lab: Also that of a run between namespaces, which takes seconds.
+    """
     experiment = folder / "experiment.yaml"
     experiment.write_text(_EXPERIMENT)
     (folder / "suite.yaml").write_text(_SUITE)
@@ -178,6 +184,9 @@ def make_sound(folder: Path) -> None:
     for job in ("moe", "p2p"):
         _must(["simulate", str(experiment), "--runs", str(runs), "--alone", job])
         next(runs.iterdir()).rename(folder / f"alone-{job}")
+    if with_lab:
+        _must(["run", str(experiment), "--runs", str(runs)])
+        next(runs.iterdir()).rename(folder / "lab")
     made = made_run(plain, links=ODD_LINKS)
     made.path.rename(folder / "measured")
     killed = begin(folder / "killed-runs")
@@ -367,7 +376,8 @@ def damage_folder(rng: random.Random, folder: Path) -> str:
 
 def of_run(rng: random.Random, sound: Path, folder: Path) -> list[Command]:
     """Damage a run directory; return verbs that read it."""
-    name = rng.choice(("simulated/run", "measured", "measured", "killed"))
+    names = ("simulated/run", "measured", "killed", "lab")
+    name = rng.choice([each for each in names if (sound / each).exists()])
     run_path = folder / "run"
     shutil.copytree(sound / name, run_path)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -689,7 +699,7 @@ def _limits() -> Iterator[None]:
 def command_line(seed: str, inputs: str, *kinds: str) -> None:
     """Judge so many damaged inputs and print how verbs ended."""
     with tempfile.TemporaryDirectory() as folder:
-        make_sound(Path(folder))
+        make_sound(Path(folder), with_lab=why_no_lab() is None)
         judged = fuzz(Path(folder), seed=int(seed), inputs=int(inputs), kinds=kinds)
     ends = sorted(judged.ends.items())
     sys.stdout.write(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.damaged_inputs import KINDS, Judged, fuzz, make_sound
+from tests.support import why_no_lab
 
 INPUTS = int(os.environ.get("CHAKRAM_DAMAGED_INPUTS", "20000"))
 SEED = int(os.environ.get("CHAKRAM_DAMAGED_SEED", "0"))
@@ -18,7 +19,7 @@ SEED = int(os.environ.get("CHAKRAM_DAMAGED_SEED", "0"))
 
 def _fuzz(seed: int, inputs: int) -> Judged:
     with tempfile.TemporaryDirectory() as folder:
-        make_sound(Path(folder))
+        make_sound(Path(folder), with_lab=why_no_lab() is None)
         return fuzz(Path(folder), seed=seed, inputs=inputs)
 
 
