@@ -68,8 +68,9 @@ log = logging.getLogger(__name__)
 
 _PATHS_OF_SEVERAL = 8
 """Source ports that are probed where packets may go several ways."""
-_LEAST_PACKETS = 64
-"""A shorter message would measure the round trip rather than the rate."""
+_LEAST_PACKETS = 128
+"""A shorter message would measure the round trip rather than the rate, and might meet
+none of the packets that a bad cable loses."""
 _MOST_BYTES = min(256 << 20, MAX_MESSAGE_BYTES)
 _HANG_TIMEOUT_NS = 10 * 10**9
 _REPEATS = 2
@@ -374,8 +375,9 @@ class Preflight:
         """Find out by probes what the figures of messages leave in doubt."""
         settings = self._settings
         slow = {}
-        lossy = set()
-        for pair in self._passing(measured)[1]:
+        lossy, proven = set(), set()
+        passing_pairs = self._passing(measured)[1]
+        for pair in passing_pairs:
             a, b = ends = [self.ports[place] for place in pair]
             figures = measured.alone.get(pair)
             rates = [port.rate_bps for port in ends if port.rate_bps is not None]
@@ -383,12 +385,21 @@ class Preflight:
                 share = rate_share(figures, a, b, self._transport)
                 if share is None or share < settings.min_rate_share:
                     slow[pair] = min(rates)
-            if (
-                figures is not None
-                and figures.retransmitted > settings.max_loss_share * figures.packets
-                and not measured.evidence[pair].naks
-            ):
+            if figures is None:
+                continue
+            loses = figures.retransmitted > settings.max_loss_share * figures.packets
+            naks = measured.evidence[pair].naks
+            if loses or naks:
                 lossy.add(pair)
+            if loses and naks:
+                proven.add(pair)
+        # Where one pair loses, others of its two ports tell which of them is at fault.
+        sources, destinations = {a for a, _ in lossy}, {b for _, b in lossy}
+        unsure = {
+            (a, b)
+            for a, b in passing_pairs - proven
+            if a in sources or b in destinations
+        }
         evidence = dict(measured.evidence)
         if slow:
             npaths = min(len(measured.source_ports), TRAINS)
@@ -411,15 +422,15 @@ class Preflight:
                 evidence[pair] = replace(
                     evidence[pair], train_share=best, slow_share=agreed
                 )
-        if lossy:
+        if unsure:
             size = self._transport.path_mtu + headers_bytes(self.ports[0].address)
             plan = self._plan_of_pairs(
-                lossy,
+                unsure,
                 replace(settings, copies=loss_copies(len(measured.source_ports))),
                 packets=(replace(measured.packets[0], size_bytes=size),),
             )
             reports = await self._count_probes("counting lost packets", plan)
-            for pair in lossy & reports.keys():
+            for pair in unsure & reports.keys():
                 report = reports[pair]
                 sent = report.sent.total()
                 lost = max(0, sent - report.arrived.total() - report.drops)

@@ -82,10 +82,8 @@ class Evidence:
 
     def loses(self, share: float) -> bool | None:
         """Tell whether the fabric loses more than *share*; None: that is unknown."""
-        if self.naks:
-            return True
         if not self.probed:
-            return None
+            return True if self.naks else None
         if self.lost <= self.probed * share:
             return False
         return True if _tail(self.lost, self.probed * share) < _DOUBT else None

@@ -355,24 +355,33 @@ def _loss_facts(
     pair: PairReport, settings: PreflightSettings, evidence: Evidence
 ) -> Iterator[Fact]:
     """Yield that packets are lost: hosts that are late send again what was not."""
-    resent = _resent(pair)
-    if resent <= settings.max_loss_share:
-        return
-    is_lossy = evidence.loses(settings.max_loss_share)
-    if is_lossy is False:
-        return
-    yield Fact(
-        "loss",
-        FAILED if is_lossy else UNPROVEN,
-        (pair.source, pair.destination),
-        f"more than {settings.max_loss_share:.2%} of its packets were sent again, "
-        + ("although it was alone" if is_lossy else "but none is known to be lost"),
-        "bad cable or optics, or a queue shorter than transport.window?"
-        if is_lossy
-        else "is transport.retransmit_timeout below what its hosts take to answer?",
-        resent,
-        f"{pair.retransmitted} of {pair.packets}",
-    )
+    resent, most = _resent(pair), settings.max_loss_share
+    is_lossy = evidence.loses(most)
+    names = pair.source, pair.destination
+    if is_lossy and (evidence.probed or resent > most):
+        by_probes = evidence.lost > evidence.probed * most
+        yield Fact(
+            "loss",
+            FAILED,
+            names,
+            f"loses more than {most:.2%} of its packets, although it was alone",
+            "bad cable or optics, or a queue shorter than transport.window?",
+            evidence.lost / evidence.probed if by_probes else resent,
+            f"{evidence.lost} of {evidence.probed} lost"
+            if by_probes
+            else f"{pair.retransmitted} of {pair.packets} sent again",
+        )
+    elif is_lossy is None and resent > most:
+        yield Fact(
+            "loss",
+            UNPROVEN,
+            names,
+            f"more than {most:.2%} of its packets were sent again, but none is known "
+            "to be lost",
+            "is transport.retransmit_timeout below what its hosts take to answer?",
+            resent,
+            f"{pair.retransmitted} of {pair.packets}",
+        )
 
 
 def _resent(pair: PairReport) -> float:

@@ -434,9 +434,9 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
             {"max_loss_share": 0.01},
             (
                 "loss",
-                "more than 1.00% of its packets were sent again, although it was alone",
+                "loses more than 1.00% of its packets, although it was alone",
                 "bad cable or optics, or a queue shorter than transport.window?",
-                "25 of 2000",
+                "25 of 2000 sent again",
             ),
         ),
         (
@@ -465,6 +465,16 @@ def test_what_is_too_little_is_told_in_figures(
 
     assert fact.pair == PAIR
     assert (fact.check, fact.found, fact.hint, fact.figure) == said
+
+
+def test_probes_tell_loss_where_no_message_met_it() -> None:
+    def told(evidence: Evidence) -> list[tuple[str, str]]:
+        facts = pair_facts(pair(), SETTINGS, not_measured=None, evidence=evidence)
+        return [(fact.verdict, fact.figure) for fact in facts if fact.check == "loss"]
+
+    assert told(Evidence(probed=1200, lost=40)) == [(FAILED, "40 of 1200 lost")]
+    assert told(Evidence(probed=1200, lost=2)) == []
+    assert told(Evidence(naks=True)) == []
 
 
 def test_many_broken_paths_are_counted_and_four_are_named() -> None:
