@@ -40,8 +40,8 @@ IN_PARALLEL := -n auto --dist worksteal
 APART = $(shell tests/isolated-python --may && echo --dist loadfile \
 	--tx '2*popen//python=$(CURDIR)/tests/isolated-python')
 
-# The tests that say something about hot modules run a second time, uncompiled: those that
-# simulate for seconds would take a minute.
+# The tests that say something about hot modules run a second time, uncompiled, except for
+# slow ones.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
 
 # Each benchmark once, with small sizes and without limits: it has to run.

@@ -40,6 +40,7 @@ from chakram.errors import ChakramError
 from chakram.switch.profiles import LinkEnd
 from chakram.switch.sonic import port_names, read_sonic
 from tests import mutants
+from tests.leaks import own_lab
 from tests.small_run import small_rows
 from tests.support import why_no_lab
 from tests.unit.observe.made_runs import ODD_LINKS, made_run
@@ -185,7 +186,8 @@ def make_sound(folder: Path, *, with_lab: bool = False) -> None:
         _must(["simulate", str(experiment), "--runs", str(runs), "--alone", job])
         next(runs.iterdir()).rename(folder / f"alone-{job}")
     if with_lab:
-        _must(["run", str(experiment), "--runs", str(runs)])
+        lab = ["--lab", own_lab("sound")]
+        _must(["run", str(experiment), "--runs", str(runs), *lab])
         next(runs.iterdir()).rename(folder / "lab")
     made = made_run(plain, links=ODD_LINKS)
     made.path.rename(folder / "measured")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -54,15 +53,6 @@ def write(
     return write_experiment(folder, [job], fabric, preflight=preflight)
 
 
-@contextmanager
-def command(*words: str, undo: tuple[str, ...]) -> Iterator[None]:
-    subprocess.run(words, check=True, capture_output=True)
-    try:
-        yield
-    finally:
-        subprocess.run(undo, check=True, capture_output=True)
-
-
 def two(*names: str) -> dict[str, Any]:
     """Return what names only these hosts: each takes a data plane, and seconds."""
     return {"hosts": [host_section(name) for name in names]}
@@ -92,7 +82,7 @@ EXPECTED = {
     "mtu": (
         "h3 -> all others",
         "packets of 1088 bytes (path MTU 1024) do not arrive, path MTU 512 does; "
-        "nobody says so: a black hole",
+        "no router reports it: a black hole",
     ),
     "dscp": ("h4 -> all others", "DSCP 26 arrives as 0: bleached"),
 }

@@ -228,3 +228,26 @@ def test_what_saves_nothing_of_the_whole_run_is_no_fault(
     assert document["first"] is None
     assert document["causes"] == []
     assert [each["place"] for each in document["excluded"]] == ["h3-s0"]
+
+
+def test_of_the_only_uplink_the_direction_that_is_full_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = [{"ends": [host, "west"]} for host in HOSTS[:3]]
+    links += [{"ends": ["h3", "east"]}, {"ends": ["west", "east"], "rate": "50Mbit"}]
+    graph = {"hosts": HOSTS, "switches": ["west", "east"], "links": links}
+    sent = {"synth": "incast", "ranks": 4, "fan_in": 3, "receiver": 3, "size": "400KB"}
+    document = why(
+        tmp_path,
+        capsys,
+        jobs=[{"name": "incast", "trace": sent}],
+        fabric={
+            "kind": "namespaces",
+            "topology": {"graph": graph},
+            "links": {"host": {"rate": "100Mbit"}},
+        },
+    )
+    assert document["first"] is None
+    limits = [(each["cause"], each["place"]) for each in document["causes"]]
+    assert limits[0] == ("contention", "west-east up")
+    assert ("contention", "west-east") in limits

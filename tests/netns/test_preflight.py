@@ -121,7 +121,7 @@ async def test_a_host_link_of_a_smaller_mtu_is_named(tmp_path: Path) -> None:
     (finding,) = report.failures
     assert finding.found == (
         "packets of 2112 bytes (path MTU 2048) do not arrive, path MTU 1024 does; "
-        "nobody says so: a black hole"
+        "no router reports it: a black hole"
     )
     assert pair(report, "h0", "h1").path_mtu == 1024
     assert pair(report, "h0", "h2").path_mtu == 4096

@@ -26,6 +26,7 @@ from chakram.preflight.confirmation import (
     Evidence,
     is_late,
     loss_copies,
+    may_lose,
     resent_for_naks,
     train_evidence,
     train_packet,
@@ -375,9 +376,9 @@ class Preflight:
         """Find out by probes what the figures of messages leave in doubt."""
         settings = self._settings
         slow = {}
-        lossy, proven = set(), set()
-        passing_pairs = self._passing(measured)[1]
-        for pair in passing_pairs:
+        resent = set()
+        passes = self._passing(measured)[1]
+        for pair in passes:
             a, b = ends = [self.ports[place] for place in pair]
             figures = measured.alone.get(pair)
             rates = [port.rate_bps for port in ends if port.rate_bps is not None]
@@ -385,21 +386,13 @@ class Preflight:
                 share = rate_share(figures, a, b, self._transport)
                 if share is None or share < settings.min_rate_share:
                     slow[pair] = min(rates)
-            if figures is None:
-                continue
-            loses = figures.retransmitted > settings.max_loss_share * figures.packets
-            naks = measured.evidence[pair].naks
-            if loses or naks:
-                lossy.add(pair)
-            if loses and naks:
-                proven.add(pair)
-        # Where one pair loses, others of its two ports tell which of them is at fault.
-        sources, destinations = {a for a, _ in lossy}, {b for _, b in lossy}
-        unsure = {
-            (a, b)
-            for a, b in passing_pairs - proven
-            if a in sources or b in destinations
-        }
+            if (
+                figures is not None
+                and figures.retransmitted > settings.max_loss_share * figures.packets
+            ):
+                resent.add(pair)
+        naks = {pair for pair in passes if measured.evidence[pair].naks}
+        unsure = may_lose(passes, resent=resent, naks=naks)
         evidence = dict(measured.evidence)
         if slow:
             npaths = min(len(measured.source_ports), TRAINS)

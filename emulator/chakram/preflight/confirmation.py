@@ -12,7 +12,7 @@ what was not lost.  Three things do not depend on that:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import exp
 from statistics import median
@@ -102,6 +102,23 @@ def _tail(count: int, mean: float) -> float:
         term *= mean / number
         below += term
     return max(0.0, 1 - below) if count else 1.0
+
+
+def may_lose(passes: Set[Pair], *, resent: Set[Pair], naks: Set[Pair]) -> set[Pair]:
+    """Return the pairs whose losses single packets have to count.
+
+    Where one pair loses, the others of its two ports tell which port is at fault.
+
+    Args:
+        passes: Pairs whose longest packets arrive.
+        resent: Those of them that sent more packets again than they may.
+        naks: Those that sent any again for negative acknowledgements; with the other
+            sign this proves a loss.
+    """
+    signs = resent | naks
+    sources, destinations = {a for a, _ in signs}, {b for _, b in signs}
+    near = {(a, b) for a, b in passes if a in sources or b in destinations}
+    return near - (resent & naks)
 
 
 def loss_copies(npaths: int) -> int:

@@ -159,7 +159,7 @@ def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
     if report.too_big:
         mtu, address = min(report.too_big)
         return f"{_who(address)} says that its MTU is {mtu}"
-    return "nobody says so: a black hole"
+    return "no router reports it: a black hole"
 
 
 def _lost_classes(
@@ -357,31 +357,26 @@ def _loss_facts(
     """Yield that packets are lost: hosts that are late send again what was not."""
     resent, most = _resent(pair), settings.max_loss_share
     is_lossy = evidence.loses(most)
-    names = pair.source, pair.destination
-    if is_lossy and (evidence.probed or resent > most):
-        by_probes = evidence.lost > evidence.probed * most
-        yield Fact(
-            "loss",
-            FAILED,
-            names,
-            f"loses more than {most:.2%} of its packets, although it was alone",
-            "bad cable or optics, or a queue shorter than transport.window?",
-            evidence.lost / evidence.probed if by_probes else resent,
-            f"{evidence.lost} of {evidence.probed} lost"
-            if by_probes
-            else f"{pair.retransmitted} of {pair.packets} sent again",
-        )
-    elif is_lossy is None and resent > most:
-        yield Fact(
-            "loss",
-            UNPROVEN,
-            names,
-            f"more than {most:.2%} of its packets were sent again, but none is known "
-            "to be lost",
-            "is transport.retransmit_timeout below what its hosts take to answer?",
-            resent,
-            f"{pair.retransmitted} of {pair.packets}",
-        )
+    by_probes = bool(is_lossy and evidence.probed)
+    if is_lossy is False or not (by_probes or resent > most):
+        return
+    lost, of = pair.retransmitted, pair.packets
+    if by_probes:
+        lost, of = evidence.lost, evidence.probed
+    yield Fact(
+        "loss",
+        FAILED if is_lossy else UNPROVEN,
+        (pair.source, pair.destination),
+        f"loses more than {most:.2%} of its packets, although it was alone"
+        if is_lossy
+        else f"more than {most:.2%} of its packets were sent again, but none is known "
+        "to be lost",
+        "bad cable or optics, or a queue shorter than transport.window?"
+        if is_lossy
+        else "is transport.retransmit_timeout below what its hosts take to answer?",
+        lost / of,
+        f"{lost} of {of}",
+    )
 
 
 def _resent(pair: PairReport) -> float:

@@ -16,6 +16,7 @@ from chakram.preflight.confirmation import (
     Evidence,
     is_late,
     loss_copies,
+    may_lose,
     resent_for_naks,
     train_evidence,
     train_packet,
@@ -205,6 +206,15 @@ def test_a_train_leaves_when_a_slow_link_has_sent_the_one_before() -> None:
             offsets[ends] = target.offset_ns
     assert offsets[0, 1] == 0
     assert offsets[2, 1] == offsets[1, 2] > 4 * agent.probes.gap_ns
+
+
+def test_pairs_of_both_ports_tell_which_of_them_loses() -> None:
+    pairs = {(a, b) for a in range(4) for b in range(4) if a != b}
+    near = {(2, 0), (2, 1), (2, 3), (0, 1), (3, 1)}
+    assert may_lose(pairs, resent={(2, 1)}, naks=set()) == near
+    assert may_lose(pairs, resent=set(), naks={(2, 1)}) == near
+    assert may_lose(pairs, resent={(2, 1)}, naks={(2, 1)}) == near - {(2, 1)}
+    assert may_lose({(0, 1)}, resent=set(), naks=set()) == set()
 
 
 @pytest.mark.parametrize("npaths", [1, 2, 7, 64])

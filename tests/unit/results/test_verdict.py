@@ -8,6 +8,8 @@ import pytest
 
 from chakram.results.verdict import (
     CauseClass,
+    Finding,
+    Saving,
     Suspect,
     Times,
     class_of,
@@ -113,6 +115,21 @@ def test_a_limit_of_one_place_comes_first_if_it_saves_half_as_much(
     verdict = find_causes([ports, WINDOW], times(200, costs))
     assert verdict.limits[0].suspect.cause == first
     assert verdict.limits == ranked(reversed(verdict.limits))
+
+
+def test_what_others_hide_stays_in_its_order_behind_them() -> None:
+    def finding(place: str, share: float) -> Finding:
+        saving = Saving(share=share, low=share, high=share)
+        suspect = Suspect(cause="loss", place=place)
+        return Finding(suspect=suspect, saving=saving, after_previous=saving)
+
+    found = [
+        finding("a", 0.2),
+        finding("b", -0.1),
+        finding("c", 0.0),
+        finding("d", 0.3),
+    ]
+    assert [each.suspect.place for each in ranked(found)] == ["d", "a", "b", "c"]
 
 
 def test_a_clean_run_has_limits_only() -> None:
