@@ -210,7 +210,7 @@ def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
             sent = sum(pair.packets for pair in pairs)
             return (
                 f"<= {settings.max_loss_share:.2%}",
-                f"{lost} of {sent} packets sent again" if sent else "-",
+                f"{lost} sent again for {sent} packets" if sent else "-",
                 settings.check_rate,
             )
         case "permutation":

@@ -61,8 +61,8 @@ class Figures:
     Attributes:
         size_bytes: Payload of the large message; 0: it has not arrived.
         elapsed_ns: From its first packet to its last acknowledgement.
-        packets: Its packets, those sent again included.
-        retransmitted: Those.
+        packets: Its packets, each once.
+        retransmitted: How many were sent again, some more than once.
         generator_wait_ns: How long the sender's data plane held it up.
         round_trips_ns: Of the small messages, in their order.
     """

@@ -360,9 +360,6 @@ def _loss_facts(
     by_probes = bool(is_lossy and evidence.probed)
     if is_lossy is False or not (by_probes or resent > most):
         return
-    lost, of = pair.retransmitted, pair.packets
-    if by_probes:
-        lost, of = evidence.lost, evidence.probed
     yield Fact(
         "loss",
         FAILED if is_lossy else UNPROVEN,
@@ -374,8 +371,10 @@ def _loss_facts(
         "bad cable or optics, or a queue shorter than transport.window?"
         if is_lossy
         else "is transport.retransmit_timeout below what its hosts take to answer?",
-        lost / of,
-        f"{lost} of {of}",
+        evidence.lost / evidence.probed if by_probes else resent,
+        f"{evidence.lost} of {evidence.probed}"
+        if by_probes
+        else f"{pair.retransmitted} sent again for {pair.packets}",
     )
 
 

@@ -300,6 +300,6 @@ def test_checks_are_told_with_what_was_demanded_and_measured() -> None:
             *("passed", "", "p50 <= 12.5 us", "p50 10 to 12 us, p99 up to 32 us")
         ],
         "rate": ["failed", "1 of 2", ">= 90% of the links", "90% to 90%"],
-        "loss": ["passed", "", "<= 0.50%", "1 of 200 packets sent again"],
+        "loss": ["passed", "", "<= 0.50%", "1 sent again for 200 packets"],
         "permutation": ["passed", "", ">= 50% of the links", "40% to 60%"],
     }

@@ -436,7 +436,7 @@ def test_figures_of_late_hosts_are_not_the_fabrics(check: str) -> None:
                 "loss",
                 "loses more than 1.00% of its packets, although it was alone",
                 "bad cable or optics, or a queue shorter than transport.window?",
-                "25 of 2000",
+                "25 sent again for 2000",
             ),
         ),
         (
