@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from bokeh.models import Range1d
 
@@ -16,6 +17,7 @@ from chakram.observe.report import run_data as module
 from chakram.observe.report.links_over_time import LinksOverTime, links_over_time
 from chakram.observe.report.page import Plot
 from chakram.observe.report.run_data import Flows, NicTraffic, Roofline, RunData
+from chakram.observe.report.run_page import run_page
 from chakram.observe.report.run_queues import switch_blocks
 from chakram.observe.run_results import open_run
 from chakram.results.records import LINK_SAMPLE_FIELDS, PORT_FIELDS, RecordRows
@@ -56,6 +58,20 @@ def test_times_are_from_the_first_rank_on(tmp_path: Path) -> None:
     assert flows["last_acked_ns"].max() == 75_000
     assert flows["fct_ns"].max() == 10_000
     assert data.bin_ns == 75_000 / module.TIME_BINS
+
+
+def test_a_run_that_ends_before_it_starts_takes_no_time(tmp_path: Path) -> None:
+    directory = made_run(tmp_path).path
+    table = pq.read_table(directory / "ranks.parquet")
+    column = table.schema.get_field_index("end_ns")
+    early = pa.array([-(10**9)] * table.num_rows, pa.int64())
+    pq.write_table(
+        table.set_column(column, table.schema.field(column), early),
+        directory / "ranks.parquet",
+    )
+    data = RunData(open_run(directory))
+    assert data.end_ns == 0
+    assert "NIC utilisation" in run_page(data.results)
 
 
 def test_a_run_of_nothing_has_bins_all_the_same(tmp_path: Path) -> None:

@@ -185,7 +185,8 @@ class RunData:
                     starts_ns.append(pc.min(table[start]).as_py())
                     ends_ns.append(pc.max(table[end]).as_py())
         self.origin_ns = min(starts_ns, default=0)
-        self.end_ns = self.undilated(max(ends_ns, default=self.origin_ns))
+        # In a damaged table all ranks may end before the first one starts.
+        self.end_ns = self.undilated(max((self.origin_ns, *ends_ns)))
 
     @cached_property
     def _measurements(self) -> Measurements:
