@@ -24,7 +24,7 @@ except ImportError:
     raise
 import yaml
 
-from chakram.observe.catalogue import COUNTER, HISTOGRAM, SERIES
+from chakram.metrics.catalogue import COUNTER, HISTOGRAM, SERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

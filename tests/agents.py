@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished, RecordBatch
-from chakram.errors import AgentError
+from chakram.foundation.errors import AgentError
 from chakram.plan.plan import RunSettings
-from chakram_agent.policy import Policy
-from chakram_agent.shell import ServeOptions, serve
+from chakram_agent.grpc_server import ServeOptions, serve
+from chakram_agent.send_limits import Policy
 from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S
 

@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
-    from chakram.predict.simulator.job import SimulationResult
+    from chakram.predict.simulator.run_plan import SimulationResult
+    from chakram.topology.topology import Topology
 
 MOST_MESSAGES = 5_000
 """Of simulations with more the bounds of collectives would take longer than they."""
@@ -21,10 +21,10 @@ MOST_MESSAGES = 5_000
 
 def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> None:
     """Fail if anything in a simulation was faster than its bound."""
-    from chakram.controller.predictions import bounds
-    from chakram.results.joining import CollectiveJoiner
-    from chakram.results.records import FlowRow, rows_of
-    from chakram.results.resolve import OperationTable
+    from chakram.preparation.predictions import bounds
+    from chakram.records.collective_assembly import CollectiveJoiner
+    from chakram.records.named_rows import OperationTable
+    from chakram.records.row_layout import FlowRow, rows_of
 
     flows = list(rows_of(FlowRow, result.records.flows))
     if len(flows) > MOST_MESSAGES:
@@ -49,7 +49,7 @@ def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> No
 
 def install() -> None:
     """Let everybody who simulates be checked."""
-    from chakram.predict.simulator import job
+    from chakram.predict.simulator import run_plan as job
 
     plain = job.simulate_plan
     if getattr(plain, "is_checked", False):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:

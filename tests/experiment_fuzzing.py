@@ -29,7 +29,7 @@ import yaml
 
 from chakram.cli import main
 from chakram.config.schema import schema_text
-from chakram.errors import RunFailed
+from chakram.foundation.errors import RunFailed
 from chakram.synth.settings import inference, training
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.controller.simulated import ended
-from chakram.observe.manifest import RunManifest
-from chakram.observe.message_columns import MessageColumns
-from chakram.observe.run_directory import RunDirectory
-from chakram.observe.run_results import RunResults, open_run
-from chakram.observe.why import iterations_of
+from chakram.analysis.critical_path import Part, critical_path, message_parts
+from chakram.analysis.run_causes import iterations_of
 from chakram.predict.routing import Ways
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.results.critical_path import Part, critical_path, message_parts
+from chakram.run_directory.manifest import RunManifest
+from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.reader import RunResults, open_run
+from chakram.run_directory.writer import RunDirectory
+from chakram.simulation.common import ended
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Switching
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
     from chakram.switch.faults import LinkFault
+    from chakram.topology.topology import Topology
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 

@@ -83,9 +83,6 @@ def serve(address: str) -> None:
     import select
     import threading
 
-    import chakram.controller.run
-    import chakram.controller.virtual_time
-    import chakram.observe.report.run_page  # noqa: F401
     from chakram.cli import command_line
 
     command_line()  # with all verbs
@@ -135,7 +132,7 @@ def _look_after(caller: socket.socket) -> NoReturn:
 def _become(words: list[str], variables: dict[str, str], lent: list[int]) -> NoReturn:
     """Run the command with what its caller has, and end the process as Python does."""
     from chakram.__main__ import main
-    from chakram.fabric.netns import CLONE_NEWNET, setns
+    from chakram.fabric.labs.enter_namespace import CLONE_NEWNET, setns
 
     for name in os.environ.keys() | variables.keys():
         if name.startswith(("PYTHON", "CHAKRAM_COMPILED")):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chakram.chakra.read.groups import process_groups_of_init
-from chakram.errors import ChakramError
+from chakram.foundation.errors import ChakramError
 from tests.mutants import (
     FILES,
     SLOWEST_S,

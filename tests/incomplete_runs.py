@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from chakram.cli import main
-from chakram.observe.manifest import SIMULATE
-from chakram.observe.report.run_data import RunData
-from chakram.observe.run_results import open_run
+from chakram.report.run.data import RunData
+from chakram.run_directory.manifest import SIMULATE
+from chakram.run_directory.reader import open_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chakram.fabric.shapes import LinkKind
-from chakram.fabric.tiers import leaf_spine
-from chakram.fabric.topology import EcnThresholds, Topology
+from chakram.topology.common_topologies import LinkKind
+from chakram.topology.multi_tier_topologies import leaf_spine
+from chakram.topology.topology import EcnThresholds, Topology
 
 __all__ = ["clos"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.chakra.read.decode import RankDecoder
 from chakram.chakra.read.framing import read_records
+from chakram.chakra.read.rank_decoder import RankDecoder
 from chakram.chakra.read.reader import ReadTrace, read_stream
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chakram.chakra.read.decode import RankTrace
-    from chakram.chakra.read.options import ReadOptions
+    from chakram.chakra.read.rank_decoder import RankTrace
+    from chakram.chakra.read.reader_options import ReadOptions
 
 
 def read_the_long_way(data: bytes, *, rank: int, options: ReadOptions) -> RankTrace:

@@ -11,7 +11,7 @@ from chakram.trace.node import NodeKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chakram.collectives.splits import Splits
+    from chakram.collectives.split_sizes import Splits
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["collective", "compute", "job", "label", "receive", "send", "trace"]

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.shapes import single_switch
+from chakram.collectives.split_sizes import Splits
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import PortPlan, RunSettings
 from chakram.plan.transport import TransportPlan
@@ -27,17 +25,19 @@ from chakram.program.operations import (
     SendOperation,
     program_of,
 )
-from chakram.results.records import FlowRow, IterationRow, ShareRow, rows_of
+from chakram.records.row_layout import FlowRow, IterationRow, ShareRow, rows_of
+from chakram.topology.addressing import plan_addresses
+from chakram.topology.common_topologies import single_switch
 from tests.port_plans import port_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
     from chakram.plan.queue_pairs import QueuePairLayout
     from chakram.program.operations import Operation
-    from chakram.results.records import RecordRows
+    from chakram.records.row_layout import RecordRows
+    from chakram.topology.topology import Topology
 
 __all__ = [
     "FlowRow",

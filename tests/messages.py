@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.results.message_summary import MessageTransport, PortFacts, SentMessage
+from chakram.summary.message_summary import MessageTransport, PortFacts, SentMessage
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chakram.errors import ResultsError
-from chakram.results.readers.lines import lines_of, number
-from chakram.results.readers.ns3 import PauseEvent, QueueLength
+from chakram.formats.ns3 import PauseEvent, QueueLength
+from chakram.formats.text_lines import lines_of, number
+from chakram.foundation.errors import ResultsError
 
 _PAUSE_HINT = "e.g. 18250 4 1 2 1"
 _QUEUE_HINT = "e.g. time 600 16 j 9 3108 j 10 1036"

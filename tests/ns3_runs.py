@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from chakram.collectives.groups import ProcessGroup
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import EcnThresholds, Topology
+from chakram.formats.ns3 import FlowTime
 from chakram.predict.levels.cost_models import AstraSimDivision, AstraSimTimes
 from chakram.predict.levels.network import network_of
-from chakram.predict.levels.packets import PacketLevel
-from chakram.predict.levels.run import LevelRun
+from chakram.predict.levels.packet_messages import PacketLevel
+from chakram.predict.levels.run_plan import LevelRun
 from chakram.predict.simulator.message_hosts import Ns3Hosts
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.program.operations import Operation
-from chakram.results.readers.ns3 import FlowTime
-from chakram.results.records import RecordRows
+from chakram.records.row_layout import RecordRows
 from chakram.roce.congestion import CongestionControl, make
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.switch.profiles import Profile
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import EcnThresholds, Topology
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,

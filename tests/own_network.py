@@ -9,8 +9,8 @@ import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from chakram.fabric.netns import CLONE_NEWNET, setns, unshare
-from chakram.fabric.userns import has_net_admin
+from chakram.fabric.labs.enter_namespace import CLONE_NEWNET, setns, unshare
+from chakram.fabric.labs.user_namespace import has_net_admin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

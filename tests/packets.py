@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from chakram.errors import PacketError
-from chakram.fields import declared_fields
+from chakram.foundation.errors import PacketError
+from chakram.foundation.field_bounds import declared_fields
 from chakram.roce.constants import ICRC_BYTES
 from chakram.roce.headers import BTH_BYTES, Bth, Header, Packet, layout, size_bytes
 from chakram.roce.opcodes import Opcode, extended_headers

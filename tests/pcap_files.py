@@ -9,8 +9,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chakram.errors import PacketError, RunDirectoryError
-from chakram.fabric.capture import FILE_HEADER, RECORD_HEADER, SNAP_BYTES
+from chakram.fabric.capture.capture_process import (
+    FILE_HEADER,
+    RECORD_HEADER,
+    SNAP_BYTES,
+)
+from chakram.foundation.errors import PacketError, RunDirectoryError
 
 _NANOSECONDS = 0xA1B23C4D
 _MICROSECONDS = 0xA1B2C3D4

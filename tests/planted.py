@@ -17,9 +17,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import chakram
-from chakram.chakra.et_messages import NodeType
-from chakram.observe.why import why_of
-from chakram.results.causes import LEAST_SHARE
+from chakram.analysis.charged_causes import LEAST_SHARE
+from chakram.analysis.run_causes import why_of
+from chakram.chakra.et_codec import NodeType
 from tests.e2e import runs
 from tests.e2e.processes import SHARD, descendants
 from tests.e2e.runs import LAB, write_experiment
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from chakram.results.causes import Cause, Why
+    from chakram.analysis.charged_causes import Cause, Why
     from tests.e2e.processes import Member
 
 ATTEMPTS = 3

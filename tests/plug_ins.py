@@ -14,7 +14,7 @@ from chakram.collectives.algorithms.base import WholeBuffer
 from chakram.collectives.algorithms.family import Family, plain
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
-from chakram.plugins import PlugIn
+from chakram.foundation.plugin_registry import PlugIn
 from chakram.roce.congestion import CONTROLS, CongestionControl
 from chakram.roce.congestion.parameters import count, flag, rate, size
 from tests.support import REPO_ROOT

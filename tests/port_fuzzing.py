@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
-from chakram.errors import PacketError
+from chakram.foundation.errors import PacketError
 from chakram.roce.burst import Burst
 from chakram.roce.constants import UDP_PORT, Verb
-from chakram.roce.contents import ContentsEncoder
 from chakram.roce.datagrams import MALFORMED, SERVED, UNSUPPORTED, SegmentParser
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.headers import Packet, encode_packet
-from chakram.roce.memory import MemoryRegion
+from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.opcodes import Opcode
+from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import PacketVerifier
-from chakram.roce.wire import WireEncoder
+from chakram.roce.receive_memory import MemoryRegion
 from tests.damage import mutants
 from tests.packets import decode_packet
 from tests.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.control.client import AgentClient
-from chakram.controller.interrupts import Interrupts
-from chakram.controller.observer import Silent
-from chakram.controller.preflight_session import Preflight
-from chakram.fabric.netns import run_in_namespace
-from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.execution.interrupts import Interrupts
+from chakram.execution.observer import Silent
+from chakram.execution.preflight_session import Preflight
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.preflight.report import FAILED, Finding
 from tests.e2e.hosts import NAMES, Hosts, hosts
 from tests.e2e.rewriting import rewriting
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from chakram.fabric.description import LabState
+    from chakram.fabric.labs.description import LabState
     from chakram.preflight.report import PreflightReport
 
 UP, DOWN = "up", "down"

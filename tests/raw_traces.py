@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from chakram.chakra import et_pb2
 from chakram.chakra.read.framing import read_records
-from chakram.chakra.sets.finding import find_trace_set
+from chakram.chakra.sets.find_files import find_trace_set
 
 ALGORITHMS = {
     "all_reduce": "tree",

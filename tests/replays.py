@@ -11,9 +11,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from chakram.replay.progress import Flow
+from chakram.records.row_layout import RecordRows
 from chakram.replay.rank import Replay
-from chakram.results.records import RecordRows
+from chakram.replay.rank_progress import Flow
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, SendCompleted
 

@@ -29,7 +29,8 @@ from chakram.program.operations import (
     SendOperation,
     program_of,
 )
-from chakram.results.records import (
+from chakram.records.named_rows import OperationTable, columns
+from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
     CAUSE_START,
@@ -38,8 +39,7 @@ from chakram.results.records import (
     UNKNOWN,
     RecordRows,
 )
-from chakram.results.resolve import OperationTable, columns
-from chakram.results.run_records import CollectiveKey
+from chakram.records.run_records import CollectiveKey
 from tests.port_plans import port_plan
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from chakram.fabric.probe import probe_kernel
+from chakram.fabric.machine_probe import probe_kernel
 
 _Case = TypeVar("_Case")
 

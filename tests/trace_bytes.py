@@ -6,11 +6,11 @@ import io
 from enum import StrEnum
 from typing import Any
 
-from chakram.chakra.et_messages import Metadata, NodeType, encode_metadata, encode_node
-from chakram.chakra.read.decode import RankTrace
+from chakram.chakra.et_codec import Metadata, NodeType, encode_metadata, encode_node
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import read_stream
+from chakram.chakra.read.reader_options import ReadOptions
 
 
 def metadata(version: str = "0.0.4", **attributes: Any) -> bytes:

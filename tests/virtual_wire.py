@@ -16,15 +16,15 @@ from chakram.plan.plan import QueuePairPlan
 from chakram.plan.transport import TransportPlan
 from chakram.roce.congestion import CongestionControl
 from chakram.roce.constants import IPV4_OVERHEAD_BYTES, NEVER, UDP_PORT, Verb
-from chakram.roce.notification import CnpLimiter
+from chakram.roce.notification_point import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
-    from chakram.roce.memory import MemoryRegion
-    from chakram.roce.wire import WireEncoder
+    from chakram.roce.packet_buffer import WireEncoder
+    from chakram.roce.receive_memory import MemoryRegion
 
 
 class VirtualClock:

@@ -1,9 +1,9 @@
 """Generate the Python code of every .proto of the project, beside it.
 
 Run it after a change of a .proto, or of what people may set (``make proto``): messages
-of which each field is declared in Python (``chakram.knobs``) are written from there
-first. The outcome is committed, so that an installation needs no compiler of protocols.
-A test generates into a temporary folder and compares.
+of which each field is declared in Python (``chakram.foundation.declared_parameters``)
+are written from there first. The outcome is committed, so that an installation needs no
+compiler of protocols. A test generates into a temporary folder and compares.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-from chakram.fields import Within
-from chakram.knobs import KnobField, knobs_of
-from chakram.plan.faults import PacketFault
+from chakram.foundation.declared_parameters import KnobField, knobs_of
+from chakram.foundation.field_bounds import Within
+from chakram.plan.packet_faults import PacketFault
 from chakram.plan.transport import TransportPlan
 
 ROOT = Path(__file__).resolve().parents[1]

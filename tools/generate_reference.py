@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from chakram import units
 from chakram.config.experiment import Experiment
 from chakram.config.schema import WORLDS, experiment_schema, schema_text, worlds_of
-from chakram.fabric.kinds import KINDS
+from chakram.fabric.fabric_types import KINDS
+from chakram.foundation import units
 from chakram.settings import quantities
 
 ROOT = Path(__file__).resolve().parents[1]

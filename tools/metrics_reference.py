@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from chakram.observe.catalogue import (
+from chakram.metrics.catalogue import (
     AGENT,
     BUILD,
     METRICS,

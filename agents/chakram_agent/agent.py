@@ -1,7 +1,7 @@
 """The agent at work: carries out what its state machine decides.
 
-One object per process.  The gRPC service (``chakram_agent.shell``) hands in what the
-controller asks for, shards are processes (``chakram_agent.shards``); this stands
+One object per process.  The gRPC service (``chakram_agent.grpc_server``) hands in what
+the controller asks for, shards are processes (``chakram_agent.shards``); this stands
 between them.
 """
 
@@ -25,18 +25,23 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
-from chakram.errors import AgentError, ChakramError, PlugInError, UnexpectedEvent
+from chakram.foundation.errors import (
+    AgentError,
+    ChakramError,
+    PlugInError,
+    UnexpectedEvent,
+)
 from chakram.roce.congestion import CONTROLS
-from chakram_agent import events
-from chakram_agent.counters import Metering
-from chakram_agent.lease import LEASE_SENTENCE
+from chakram_agent import state_events as events
 from chakram_agent.shards import Shards
+from chakram_agent.shared_counters import Metering
+from chakram_agent.stall_lease import LEASE_SENTENCE
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
-    from chakram_agent.metrics import AgentMetrics
-    from chakram_agent.policy import Policy
+    from chakram_agent.metrics_endpoint import AgentMetrics
+    from chakram_agent.send_limits import Policy
 
 
 MAX_QUEUED_ROWS = 4_000_000

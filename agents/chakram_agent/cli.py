@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.service import TlsFiles
-from chakram.errors import ChakramError, ConfigError, PrivilegeError
-from chakram.fabric.process import die_with_parent, set_niceness
-from chakram.fabric.state import prepare_root, state_root
-from chakram.plain_text import plain_output
-from chakram.units import parse_rate
-from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
-from chakram_agent.shell import ServeOptions, serve
+from chakram.fabric.child_processes import die_with_parent, set_niceness
+from chakram.fabric.labs.lab_files import prepare_root, state_root
+from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
+from chakram.foundation.text_escaping import plain_output
+from chakram.foundation.units import parse_rate
+from chakram_agent.grpc_server import ServeOptions, serve
+from chakram_agent.send_limits import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
-    from chakram_agent.metrics import AgentMetrics
+    from chakram_agent.metrics_endpoint import AgentMetrics
 
 
 def default_listen() -> str:
@@ -210,7 +210,7 @@ def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
         yield None
         return
     # Only who serves metrics loads what that needs.
-    from chakram_agent.metrics import AgentMetrics
+    from chakram_agent.metrics_endpoint import AgentMetrics
 
     metrics = AgentMetrics(listen)
     metrics.start()

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES
-from chakram.errors import PeerError, RunFailed
+from chakram.foundation.errors import PeerError, RunFailed
 
 if TYPE_CHECKING:
     import socket

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from chakram.control.protocol_messages import decode_message, pb
-from chakram.errors import EnvironmentProblem
-from chakram_agent.counters import SharedCounters
+from chakram.foundation.errors import EnvironmentProblem
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
+from chakram_agent.shared_counters import SharedCounters
 
 STOP_GRACE_S = 1.2
 """A shard that has not ended by then is killed: all traffic must be over in 2 s."""

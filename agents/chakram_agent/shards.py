@@ -9,22 +9,22 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from chakram.control.codec import encode_plan
 from chakram.control.error_details import rebuild
 from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.events import AgentEvent, CountersSnapshot, Progress, RecordBatch
+from chakram.control.plan_codec import encode_plan
 from chakram.control.protocol_messages import pb
-from chakram.errors import ChakramError
-from chakram.fabric.cores import shard_core
-from chakram_agent import events
-from chakram_agent.divided import DividedPorts
-from chakram_agent.lease import LAPSED, Lease
+from chakram.fabric.core_assignment import shard_core
+from chakram.foundation.errors import ChakramError
+from chakram_agent import state_events
+from chakram_agent.divided_ports import DividedPorts
 from chakram_agent.shard_process import ShardProcess
+from chakram_agent.stall_lease import LAPSED, Lease
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
-    from chakram_agent.counters import Metering
-    from chakram_agent.policy import Policy
+    from chakram_agent.send_limits import Policy
+    from chakram_agent.shared_counters import Metering
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Shards:
     metering: Metering
     _: KW_ONLY
     pin: bool
-    dispatch: Callable[[events.Event], None]
+    dispatch: Callable[[state_events.Event], None]
     tell: Callable[[AgentEvent], bool]
     failure: ChakramError | None = None
     waiting_for: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class Shards:
         except ChakramError as error:
             self.failure = self.failure or error
             self._divided.leave(number)
-            self.dispatch(events.ShardStopped(shard=number, reason=str(error)))
+            self.dispatch(state_events.ShardStopped(shard=number, reason=str(error)))
             return
         except asyncio.CancelledError:
             self._divided.leave(number)
@@ -183,7 +183,7 @@ class Shards:
             async for report in shard.reports():
                 self._take_report(number, report)
         except ChakramError as error:
-            self.dispatch(events.ShardFailed(shard=number, reason=str(error)))
+            self.dispatch(state_events.ShardFailed(shard=number, reason=str(error)))
         except asyncio.CancelledError:
             shard.kill()
             raise
@@ -196,13 +196,13 @@ class Shards:
                 self._divided.leave(number)
         if not self._processes:
             self.tell(self.counters())  # with what the last words have added
-        self.dispatch(events.ShardStopped(shard=number, reason=reason))
+        self.dispatch(state_events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:
         now_ns = time.monotonic_ns()
         match report.WhichOneof("report"):
             case "ready":
-                self.dispatch(events.ShardReady(shard=number))
+                self.dispatch(state_events.ShardReady(shard=number))
             case "progress":
                 self._note_progress(
                     number, decode_progress(report.progress, time_ns=now_ns)
@@ -212,15 +212,19 @@ class Shards:
                 self.metering.note(rows)
                 if not self.tell(RecordBatch(time_ns=now_ns, rows=rows)):
                     self.dispatch(
-                        events.Abort(reason="the controller does not take the records")
+                        state_events.Abort(
+                            reason="the controller does not take the records"
+                        )
                     )
             case "finished":
-                self.dispatch(events.ShardFinished(shard=number))
+                self.dispatch(state_events.ShardFinished(shard=number))
             case "failed":
                 error = rebuild(report.failed.error)
                 self.failure = self.failure or error
                 self.waiting_for.extend(report.failed.waiting_for)
-                self.dispatch(events.ShardFailed(shard=number, reason=_reason(error)))
+                self.dispatch(
+                    state_events.ShardFailed(shard=number, reason=_reason(error))
+                )
             case "stopped":
                 self.waiting_for.extend(
                     sentence

@@ -14,8 +14,8 @@ acknowledgement; in DRAINING they have been told to stop and hand over what they
 recorded.  A session is the time during which one controller has the agent: it ends
 with the controller's stream, or when its heartbeats cease.
 
-The shell (``chakram_agent.shell``) carries out the instructions and turns what comes of
-them into the next events.  A refused event raises and changes nothing.
+The shell (``chakram_agent.grpc_server``) carries out the instructions and turns what
+comes of them into the next events.  A refused event raises and changes nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from chakram.errors import AgentError, UnexpectedEvent
-from chakram_agent import events
+from chakram.foundation.errors import AgentError, UnexpectedEvent
+from chakram_agent import state_events
 
 NEVER = 2**63 - 1
 TRAFFIC_LEASE_NS = 1_500_000_000
@@ -73,7 +73,7 @@ class AgentState:
     """DRAINING leads to IDLE: nobody waits for a report."""
     _heartbeat_ns: int = 0
 
-    def handle(self, event: events.Event) -> list[events.Instruction]:
+    def handle(self, event: state_events.Event) -> list[state_events.Instruction]:
         """Take an event; return what is to be done, in this order.
 
         Raises:
@@ -82,25 +82,25 @@ class AgentState:
                 nothing has changed.
         """
         match event:
-            case events.Attach():
+            case state_events.Attach():
                 return self._attach(event)
-            case events.Heartbeat():
+            case state_events.Heartbeat():
                 self._require_session(event.session)
                 self._heartbeat_ns = max(self._heartbeat_ns, event.now_ns)
                 return []
-            case events.Detach():
+            case state_events.Detach():
                 return self._lost(event.session, "the controller has left")
-            case events.Prepare():
+            case state_events.Prepare():
                 return self._prepare(event)
-            case events.Arm():
+            case state_events.Arm():
                 return self._arm(event)
-            case events.Abort():
+            case state_events.Abort():
                 if self.phase in ACTIVE or self.phase is Phase.DONE:
                     return self._drain(event.reason)
                 return []
-            case events.Reset():
+            case state_events.Reset():
                 return self._reset(event)
-            case events.Tick():
+            case state_events.Tick():
                 return self._tick(event.now_ns)
             case _:
                 return self._shard_event(event)
@@ -145,7 +145,7 @@ class AgentState:
 
     # ---- the controller --------------------------------------------------------------
 
-    def _attach(self, event: events.Attach) -> list[events.Instruction]:
+    def _attach(self, event: state_events.Attach) -> list[state_events.Instruction]:
         if self.session is not None:
             raise AgentError(
                 "session",
@@ -171,7 +171,7 @@ class AgentState:
                 "attach again",
             )
 
-    def _prepare(self, event: events.Prepare) -> list[events.Instruction]:
+    def _prepare(self, event: state_events.Prepare) -> list[state_events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.IDLE:
             raise self._unexpected("prepare", "reset it first")
@@ -182,9 +182,9 @@ class AgentState:
         self._shards = event.shards
         self._goes_on = event.goes_on
         self._live = set(range(event.shards))
-        return [events.StartShards(count=event.shards)]
+        return [state_events.StartShards(count=event.shards)]
 
-    def _arm(self, event: events.Arm) -> list[events.Instruction]:
+    def _arm(self, event: state_events.Arm) -> list[state_events.Instruction]:
         self._require_session(event.session)
         if self.phase is not Phase.PREPARED:
             raise self._unexpected("arm", "prepare it first")
@@ -197,9 +197,9 @@ class AgentState:
             )
         self.phase = Phase.ARMED
         self.start_ns = event.start_ns
-        return [events.ArmShards(start_ns=event.start_ns)]
+        return [state_events.ArmShards(start_ns=event.start_ns)]
 
-    def _reset(self, event: events.Reset) -> list[events.Instruction]:
+    def _reset(self, event: state_events.Reset) -> list[state_events.Instruction]:
         self._require_session(event.session)
         match self.phase:
             case Phase.IDLE:
@@ -211,13 +211,13 @@ class AgentState:
                 return self._drain("reset")
         raise self._unexpected("reset", "abort it first")
 
-    def _lost(self, session: str, reason: str) -> list[events.Instruction]:
+    def _lost(self, session: str, reason: str) -> list[state_events.Instruction]:
         """End the session; what it was for ends with it."""
         if session != self.session:
             return []  # its end has been noticed before
         self.session = None
         self.controller = ""
-        ended = events.EndSession(session=session, reason=reason)
+        ended = state_events.EndSession(session=session, reason=reason)
         match self.phase:
             case Phase.IDLE:
                 return [ended]
@@ -229,7 +229,7 @@ class AgentState:
         self._releasing = True
         return [*self._drain(reason), ended]
 
-    def _tick(self, now_ns: int) -> list[events.Instruction]:
+    def _tick(self, now_ns: int) -> list[state_events.Instruction]:
         if self.session is not None and now_ns - self._heartbeat_ns >= self._lease_ns():
             seconds = self._lease_ns() / 1e9
             return self._lost(
@@ -251,33 +251,37 @@ class AgentState:
 
     # ---- the shards ------------------------------------------------------------------
 
-    def _shard_event(self, event: events.ShardEvent) -> list[events.Instruction]:
+    def _shard_event(
+        self, event: state_events.ShardEvent
+    ) -> list[state_events.Instruction]:
         if event.shard not in self._live:
             raise UnexpectedEvent(
                 f"agent in phase {self.phase.name}",
                 f"got {event}, but that shard does not live",
             )
-        if isinstance(event, events.ShardStopped):
+        if isinstance(event, state_events.ShardStopped):
             return self._shard_stopped(event)
         if self.phase in (Phase.DRAINING, Phase.DONE):
             return []  # said before it heard that it is to stop
         match event:
-            case events.ShardReady() if self.phase is Phase.PREPARING:
+            case state_events.ShardReady() if self.phase is Phase.PREPARING:
                 self._ready.add(event.shard)
                 if len(self._ready) == self._shards:
                     self.phase = Phase.PREPARED
                 return []
-            case events.ShardFinished() if self.phase in TRAFFIC:
+            case state_events.ShardFinished() if self.phase in TRAFFIC:
                 self._finished.add(event.shard)
                 if len(self._finished) < self._shards:
                     return []
                 self.phase = Phase.DONE
-                return [events.ReportFinished()]
-            case events.ShardFailed():
+                return [state_events.ReportFinished()]
+            case state_events.ShardFailed():
                 return self._drain(event.reason)
         raise UnexpectedEvent(f"agent in phase {self.phase.name}", f"got {event}")
 
-    def _shard_stopped(self, event: events.ShardStopped) -> list[events.Instruction]:
+    def _shard_stopped(
+        self, event: state_events.ShardStopped
+    ) -> list[state_events.Instruction]:
         self._live.discard(event.shard)
         if self.phase in ACTIVE:
             return self._drain(event.reason)
@@ -285,26 +289,26 @@ class AgentState:
             return self._drained()
         return []
 
-    def _drain(self, reason: str) -> list[events.Instruction]:
+    def _drain(self, reason: str) -> list[state_events.Instruction]:
         self.reason = reason
         if not self._live:
             return self._drained()
         self.phase = Phase.DRAINING
-        return [events.StopShards()]
+        return [state_events.StopShards()]
 
-    def _drained(self) -> list[events.Instruction]:
+    def _drained(self) -> list[state_events.Instruction]:
         if self._releasing:
             return self._release()
         self.phase = Phase.FAILED
-        return [events.ReportFailed(reason=self.reason or "")]
+        return [state_events.ReportFailed(reason=self.reason or "")]
 
-    def _release(self) -> list[events.Instruction]:
+    def _release(self) -> list[state_events.Instruction]:
         self.phase = Phase.IDLE
         self.run_id = self.start_ns = self.reason = None
         self._shards = 0
         self._live, self._ready, self._finished = set(), set(), set()
         self._releasing = self._goes_on = False
-        return [events.Release()]
+        return [state_events.Release()]
 
     def _unexpected(self, asked: str, hint: str) -> UnexpectedEvent:
         return UnexpectedEvent(

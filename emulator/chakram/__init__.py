@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chakram.api import Results, open_run, run, simulate
     from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
     from chakram.config.experiment import Experiment, load_experiment
-    from chakram.errors import ChakramError
+    from chakram.foundation.errors import ChakramError
 
 __all__ = [
     "ChakramError",
@@ -32,7 +32,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ChakramError": "chakram.errors",
+    "ChakramError": "chakram.foundation.errors",
     "Experiment": "chakram.config.experiment",
     "Results": "chakram.api",
     "TraceSet": "chakram.chakra.sets.trace_set",

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 
 _INTERRUPTED = 130
-"""Exit code of ``chakram.errors.RunInterrupted``, which is not imported so early."""
+"""Exit code of ``chakram.foundation.errors.RunInterrupted``, not imported so early."""
 
 GARBAGE_THRESHOLD = 1_000_000
 """Objects that may come, more than go, before somebody looks for cycles: nearly all
@@ -29,7 +29,7 @@ def main() -> int:
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from chakram.cli import main as run
-    from chakram.cli.standard_streams import outlive_readers
+    from chakram.cli.common.standard_streams import outlive_readers
 
     signal.signal(signal.SIGINT, handler)
     outlive_readers()

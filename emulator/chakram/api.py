@@ -10,25 +10,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chakram.analysis import comparison
+from chakram.analysis.comparison_inputs import read_side
+from chakram.analysis.run_causes import why_of
 from chakram.config.experiment import Experiment, load_experiment, parse_experiment
-from chakram.controller import shell, virtual_time
-from chakram.controller.observer import Progress, Silent
-from chakram.controller.request import RunRequest
-from chakram.errors import RunInterrupted
-from chakram.fabric.kinds import KINDS
-from chakram.observe import run_results
-from chakram.observe.console import render_table
-from chakram.observe.sides import read_side
-from chakram.observe.why import why_of
-from chakram.plain_text import plain
-from chakram.results import comparison
+from chakram.console.collective_tables import render_table
+from chakram.execution import run_experiment
+from chakram.execution.observer import Progress, Silent
+from chakram.execution.request import RunRequest
+from chakram.fabric.fabric_types import KINDS
+from chakram.foundation.errors import RunInterrupted
+from chakram.foundation.text_escaping import plain
+from chakram.run_directory import reader
+from chakram.simulation import simulate_experiment
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chakram.controller.outcome import RunOutcome
-    from chakram.results.causes import Why
-    from chakram.results.comparison import Comparison
+    from chakram.analysis.charged_causes import Why
+    from chakram.analysis.comparison import Comparison
+    from chakram.execution.outcome import RunOutcome
 
 __all__ = ["Results", "open_run", "run", "simulate"]
 
@@ -38,7 +39,7 @@ AnyExperiment = str | Path | Mapping[str, Any] | Experiment
 _SIMULATE, _RUN = "simulate", "run"
 
 
-class Results(run_results.RunResults):
+class Results(reader.RunResults):
     """What a run has left: Arrow tables, and dataclasses made from them.
 
     ``print`` shows what the command prints; so does a notebook.
@@ -66,13 +67,13 @@ class Results(run_results.RunResults):
         """
         return why_of(self, until=until, job=job)
 
-    def compare(self, other: run_results.RunResults | str | Path) -> Comparison:
+    def compare(self, other: reader.RunResults | str | Path) -> Comparison:
         """Return what differs in another run, or file, as ``chakram compare`` does.
 
         Raises:
             ChakramError: If it is nothing that can be compared.
         """
-        path = other.path if isinstance(other, run_results.RunResults) else Path(other)
+        path = other.path if isinstance(other, reader.RunResults) else Path(other)
         return comparison.compare(read_side(self.path), read_side(path))
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ def open_run(directory: str | Path) -> Results:
     Raises:
         ChakramError: If it is none, or cannot be read.
     """
-    found = run_results.open_run(Path(directory))
+    found = reader.open_run(Path(directory))
     return Results(found.path, found.manifest)
 
 
@@ -125,7 +126,7 @@ def simulate(
             directory is there all the same if it began.
     """
     request = _request(experiment, set or {}, runs, plan, alone, progress)
-    return _results(virtual_time.simulate_experiment(request))
+    return _results(simulate_experiment.simulate_experiment(request))
 
 
 def run(
@@ -167,7 +168,7 @@ def run(
         changes = {**_fabric_of_kind(experiment, world), **changes}
     request = _request(experiment, changes, runs, plan, alone, progress)
     if world == _SIMULATE:
-        return _results(virtual_time.simulate_experiment(request))
+        return _results(simulate_experiment.simulate_experiment(request))
     return _results(_ended(request))
 
 
@@ -198,14 +199,14 @@ def _ended(request: RunRequest) -> RunOutcome:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(shell.run_experiment(request))
+        return asyncio.run(run_experiment.run_experiment(request))
     under_way: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
     async def whole() -> RunOutcome:
         task = asyncio.current_task()
         assert task is not None
         under_way.append((asyncio.get_running_loop(), task))
-        return await shell.run_experiment(request)
+        return await run_experiment.run_experiment(request)
 
     with ThreadPoolExecutor(1, thread_name_prefix="chakram-run") as pool:
         future = pool.submit(lambda: asyncio.run(whole()))

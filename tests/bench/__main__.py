@@ -25,9 +25,9 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.errors import ChakramError
-from chakram.fabric.lab import start_lab
-from chakram.fabric.shapes import single_switch
+from chakram.fabric.labs.lab import start_lab
+from chakram.foundation.errors import ChakramError
+from chakram.topology.common_topologies import single_switch
 from tests.bench.bare import Blaster, compile_blaster
 from tests.bench.extent import sized
 from tests.bench.pair import veth_pair
@@ -39,7 +39,7 @@ from tests.leaks import own_lab
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chakram.fabric.state import LabState
+    from chakram.fabric.labs.lab_files import LabState
     from tests.bench.pair import End
 
 HOSTS = 8

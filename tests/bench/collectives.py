@@ -20,8 +20,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from chakram.collectives.groups import world_group
-from chakram.errors import ChakramError
-from chakram.fabric.netns import enter_namespace
+from chakram.fabric.labs.enter_namespace import enter_namespace
+from chakram.foundation.errors import ChakramError
 from chakram.plan.burst_rule import ack_interval_packets, burst_packets, window_bytes
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 from chakram._compiled import status
 from chakram.collectives.groups import world_group
-from chakram.errors import RunFailed
-from chakram.fabric.shapes import single_switch
+from chakram.foundation.errors import RunFailed
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
-from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
+from chakram.records.counter_slots import FCT_BUCKET_BOUNDS_NS
+from chakram.topology.common_topologies import single_switch
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.policy import Policy
+from chakram_agent.send_limits import Policy
 from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
 from tests.bench.extent import sized
 from tests.made_plans import (

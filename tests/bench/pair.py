@@ -7,11 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.link_requests import add_address, new_veth, set_link
-from chakram.fabric.namespaces import close_namespaces, host_sysctls, make_namespaces
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import HOST_INTERFACE
+from chakram.fabric.labs.link_requests import add_address, new_veth, set_link
+from chakram.fabric.labs.namespaces import (
+    close_namespaces,
+    host_sysctls,
+    make_namespaces,
+)
+from chakram.topology.addressing import plan_addresses
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import HOST_INTERFACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

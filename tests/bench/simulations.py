@@ -24,7 +24,7 @@ from tests.big_traces import usage_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chakram.fabric.topology import Topology
+    from chakram.topology.topology import Topology
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 GBIT = 10**9
@@ -276,8 +276,8 @@ def hops(name: str) -> float:
     from chakram.collectives.groups import world_group
     from chakram.plan.plan import RunSettings
     from chakram.plan.transport import TransportPlan
-    from chakram.predict.simulator import job
-    from chakram.predict.simulator.engine import VirtualFabric
+    from chakram.predict.simulator import run_plan
+    from chakram.predict.simulator.virtual_fabric import VirtualFabric
     from chakram.switch.ecmp import DrawnPaths
     from chakram.switch.profiles import Profile, Switching
     from tests.made_plans import collective, make_plan, program
@@ -293,7 +293,7 @@ def hops(name: str) -> float:
             took_s += time.process_time() - begin
             return is_complete
 
-    job.VirtualFabric = Timed
+    run_plan.VirtualFabric = Timed
     nranks = sized(int(name.partition("-")[0]), 8)
     operations = {
         "8": [("all_to_all", 8 * MIB), ("all_reduce", 8 * MIB)],
@@ -318,7 +318,7 @@ def hops(name: str) -> float:
         ),
         settings=RunSettings(warmup=0, measured=8 if name == "8" else 1),
     )
-    result = job.simulate_plan(
+    result = run_plan.simulate_plan(
         plan,
         topology,
         seed=1,
@@ -331,7 +331,7 @@ def hops(name: str) -> float:
 
 
 def _clos(nranks: int) -> Topology:
-    from chakram.fabric.topology import EcnThresholds
+    from chakram.topology.topology import EcnThresholds
     from tests.leaf_spines import clos
 
     width = {8: 2, 64: 8, 256: 16}[nranks]
@@ -353,10 +353,10 @@ def loop(name: str) -> float:
     """Return the processor time of the events of a collective at the message level."""
     from chakram.collectives.algorithms import algorithm
     from chakram.collectives.ops import CollectiveOp
-    from chakram.fabric.shapes import single_switch
+    from chakram.predict.levels.message_times import WireTimes
     from chakram.predict.levels.messages import MessageLevel
     from chakram.predict.levels.network import network_of
-    from chakram.predict.levels.times import WireTimes
+    from chakram.topology.common_topologies import single_switch
     from tests.level_runs import run_collective
 
     took_s = 0.0

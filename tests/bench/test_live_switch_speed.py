@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram._compiled import status
-from chakram.fabric.counters import read_counters
-from chakram.fabric.lab import start_lab
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import EcnThresholds
+from chakram.fabric.labs.lab import start_lab
+from chakram.fabric.labs.link_counters import read_counters
 from chakram.switch.profiles import Profile
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import EcnThresholds
 from tests.bench.extent import at_least, sized
 from tests.leaks import own_lab
 from tests.netns.labs import GBIT, traffic

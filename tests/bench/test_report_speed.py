@@ -19,7 +19,7 @@ from tests.chromium import open_page, require_chromium
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 FLOWS = sized(1_000_000, 10_000)
 PAGE_S, PAGE_BYTES = 5.0, 20_000_000

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram._compiled import status
+from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import PacketVerifier
-from chakram.roce.wire import WireEncoder
 from tests.bench.extent import at_most, sized
 from tests.virtual_wire import make_queue_pair
 

@@ -10,11 +10,11 @@ import time
 
 from chakram._compiled import status
 from chakram.collectives.groups import ProcessGroup, world_group
-from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
-from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.program.operations import Operation
-from chakram.results.records import FLOW_FIELDS
+from chakram.records.row_layout import FLOW_FIELDS
+from chakram.topology.topology import Topology
 from tests.bench.extent import at_most, sized
 from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, world_plan

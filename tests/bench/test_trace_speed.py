@@ -17,10 +17,10 @@ import pytest
 
 from chakram._compiled import status
 from chakram.chakra.et_pb2 import GlobalMetadata, Node
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.config.experiment import load_experiment
-from chakram.controller.job_loading import load_jobs
-from chakram.controller.saved_plans import load_plan, save_plan
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.saved_plans import load_plan, save_plan
 from tests.bench.extent import at_most, sized
 from tests.big_traces import write_big_trace
 from tests.long_way import read_trace

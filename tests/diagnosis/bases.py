@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chakram.chakra.et_messages import CollectiveType
+from chakram.chakra.et_codec import CollectiveType
 from tests.diagnosis.design import (
     Design,
     Job,

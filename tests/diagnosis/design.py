@@ -7,17 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from chakram.chakra.et_messages import CollectiveType, NodeType
-from chakram.fabric.shapes import LinkKind, single_switch
-from chakram.fabric.tiers import fat_tree, leaf_spine, rails
-from chakram.fabric.topology import HOST_INTERFACE
+from chakram.chakra.et_codec import CollectiveType, NodeType
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
+from chakram.topology.topology import HOST_INTERFACE
 from tests.trace_bytes import collective, metadata, node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from chakram.fabric.topology import Topology
+    from chakram.topology.topology import Topology
 
 NANOSECOND = 10**9
 

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from itertools import islice
 
-from chakram.units import parse_time
+from chakram.foundation.units import parse_time
 from tests.diagnosis import bases, faults, lab_faults, limits
 from tests.diagnosis.bases import NAMESPACES, VIRTUAL
 from tests.diagnosis.decoys import decoys as decoys_of

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chakram.fabric.topology import BUCKET_NS, HOST_BUCKET_NS, bucket_bytes
-from chakram.observe.run_results import open_run
+from chakram.run_directory.reader import open_run
+from chakram.topology.topology import BUCKET_NS, HOST_BUCKET_NS, bucket_bytes
 from tests.diagnosis.design import Design
 from tests.diagnosis.draws import Draw
 from tests.diagnosis.judge import LEAST_SHARE

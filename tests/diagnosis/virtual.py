@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.cli import main
 from chakram.config.experiment import parse_experiment
-from chakram.controller.link_faults import LinkFaults, simulated_with
-from chakram.controller.link_records import directions_of
-from chakram.controller.observer import Silent
-from chakram.controller.request import RunRequest
-from chakram.controller.simulated import simulated_topology
-from chakram.errors import ChakramError
-from chakram.predict.simulator.job import simulate_plan
-from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, FlowRow, IterationRow
+from chakram.execution.observer import Silent
+from chakram.execution.request import RunRequest
+from chakram.foundation.errors import ChakramError
+from chakram.predict.simulator.run_plan import simulate_plan
+from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.preparation.link_records import directions_of
+from chakram.records.row_layout import (
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    FlowRow,
+    IterationRow,
+)
+from chakram.simulation.common import simulated_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from chakram.observe.manifest import COMPLETE
+from chakram.run_directory.manifest import COMPLETE
 
 if TYPE_CHECKING:
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 MIB = 2**20
 

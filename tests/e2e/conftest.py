@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from tests.e2e.hosts import Hosts, hosts
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, star, write_experiment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.fabric.lab import lab_status
-from chakram.observe.run_results import open_run
+from chakram.fabric.labs.lab import lab_status
+from chakram.run_directory.reader import open_run
 from tests.e2e.runs import LAB, completed
 from tests.leaks import names_in
 

@@ -7,7 +7,7 @@ import signal
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from chakram.observe.manifest import COMPLETE
+from chakram.run_directory.manifest import COMPLETE
 from tests.e2e.processes import AGENT, RunProcess, descendants
 from tests.e2e.runs import moe, write_experiment
 from tests.waiting import wait_until

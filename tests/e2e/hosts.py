@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.control.certificates import make_certificates
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
 from tests.e2e.processes import TRAFFIC_ENDS_S, descendants
 from tests.e2e.runs import Ended
 from tests.leaks import own_lab

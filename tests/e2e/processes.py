@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.fabric.lab import down
+from chakram.fabric.labs.lab import down
 from tests.e2e.runs import LAB, Ended
 from tests.incomplete_runs import KILLED_AT_A_RENAME
 from tests.waiting import PATIENCE_S, wait_until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 AGENT, SHARD, HOLDER = (
     "chakram_agent serve",
     "chakram_agent.shard",
-    "chakram.fabric.holder",
+    "chakram.fabric.labs.holder",
 )
 """What the command lines of the processes of a run hold."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyroute2 import IPRoute
 
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chakram.cli import main
-from chakram.observe.run_results import RunResults, open_run
+from chakram.run_directory.reader import RunResults, open_run
 from tests.leaks import own_lab
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.observe.manifest import COMPLETE
+from chakram.run_directory.manifest import COMPLETE
 from tests.e2e.hosts import Hosts
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment

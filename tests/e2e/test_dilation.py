@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.units import parse_rate
+from chakram.foundation.units import parse_rate
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, write_experiment
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.run_directory.manifest import COMPLETE, FAILED
 from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.hosts import (
     ADDRESSES,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.manifest import PARTIAL
+from chakram.run_directory.manifest import PARTIAL
 from tests.e2e.endings import check_nothing_is_left
 from tests.e2e.processes import SHARD, RunProcess, gone
 from tests.e2e.runs import fabric, moe, run, star, write_experiment

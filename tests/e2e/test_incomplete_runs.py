@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from chakram.fabric.state import STATE_ROOT_VARIABLE
-from chakram.observe.manifest import FAILED, KILLED, PARTIAL, RUNNING
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
+from chakram.run_directory.manifest import FAILED, KILLED, PARTIAL, RUNNING
 from tests.e2e.processes import AGENT, SHARD, RunProcess
 from tests.e2e.runs import moe, star, write_experiment
 from tests.incomplete_runs import check_all

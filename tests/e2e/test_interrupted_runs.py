@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL
-from chakram.observe.run_results import open_run
+from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL
+from chakram.run_directory.reader import open_run
 from tests.e2e.endings import check_next_run, check_nothing_is_left, check_results
 from tests.e2e.processes import RunProcess, gone
 from tests.e2e.runs import fabric, moe, write_experiment

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.config.experiment import load_experiment
-from chakram.controller.job_loading import load_jobs
+from chakram.preparation.job_loading import load_jobs
 from tests.e2e.accounts import check_complete, sent
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_loss import messages
@@ -16,7 +16,7 @@ from tests.e2e.test_real_traces import expected
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 CHECKED = {"icrc_check": 4}
 """One packet in so many has its ICRC computed again where it arrives."""

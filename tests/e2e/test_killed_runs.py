@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.lab import status
-from chakram.observe.manifest import COMPLETE, KILLED, PARTIAL, RUNNING
-from chakram.observe.run_results import open_run
+from chakram.fabric.labs.lab import status
+from chakram.run_directory.manifest import COMPLETE, KILLED, PARTIAL, RUNNING
+from chakram.run_directory.reader import open_run
 from tests.e2e.endings import (
     check_next_run,
     check_nothing_is_left,

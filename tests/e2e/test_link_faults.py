@@ -14,7 +14,7 @@ from tests.e2e.runs import completed, moe, write_experiment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 pytestmark = pytest.mark.usefixtures("netns")
 

@@ -11,7 +11,7 @@ from tests.e2e.runs import completed, fabric, moe, write_experiment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 
 def messages(results: RunResults) -> dict[tuple[object, ...], int]:

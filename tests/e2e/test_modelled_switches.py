@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.validation import check_run
-from chakram.observe.why import why_of
+from chakram.analysis.run_causes import why_of
+from chakram.run_directory.validation import check_run
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_paths import paths, uplink_bytes

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.namespaces import takes_hash_seeds
+from chakram.fabric.labs.namespaces import takes_hash_seeds
 from tests.e2e.runs import completed, moe, write_experiment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 pytestmark = pytest.mark.usefixtures("netns")
 
@@ -77,7 +77,9 @@ def test_uplinks_carry_what_is_predicted(tmp_path: Path, family: str) -> None:
 def test_paths_that_a_kernel_decides_by_itself_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chakram.fabric.namespaces.takes_hash_seeds", lambda: False)
+    monkeypatch.setattr(
+        "chakram.fabric.labs.namespaces.takes_hash_seeds", lambda: False
+    )
     experiment = write_experiment(
         tmp_path,
         [moe(4)],

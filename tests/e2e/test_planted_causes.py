@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import chakram
-from chakram.observe.why import why_of
+from chakram.analysis.run_causes import why_of
 from tests.planted import KINDS, PAIRS, check, clean, explained, planted
 from tests.support import REPO_ROOT
 

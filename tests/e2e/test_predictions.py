@@ -13,7 +13,7 @@ from tests.e2e.runs import completed, moe, star, write_experiment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
     from tests.e2e.runs import Ended
 
 pytestmark = pytest.mark.usefixtures("netns")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.run_directory.manifest import COMPLETE, FAILED
 from tests.e2e.hosts import ADDRESSES, CONTROL_PORT, NAMES, Hosts, host_section
 from tests.e2e.rewriting import missing_bpf, rewriting
 from tests.e2e.runs import moe, star, write_experiment

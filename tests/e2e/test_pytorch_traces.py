@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 RANKS = 8
 DILATIONS = (1, 8, 64)

@@ -12,7 +12,7 @@ import pytest
 
 from chakram.collectives.algorithms import algorithm
 from chakram.config.experiment import load_experiment
-from chakram.controller.job_loading import load_jobs
+from chakram.preparation.job_loading import load_jobs
 from chakram.program.operations import (
     CollectiveOperation,
     ReceiveOperation,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
     from chakram.program.operations import RankProgram
+    from chakram.run_directory.reader import RunResults
 
 
 FOLDER = "moe_mixtral_ep4_tp2_8r"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.run_results import open_run
+from chakram.run_directory.reader import open_run
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import fabric, moe, write_experiment
 from tests.leaks import names_in

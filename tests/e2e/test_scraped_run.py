@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.catalogue import ACTIVITIES, RUN_STATES, SERIES, message_size
-from chakram.observe.exporter import open_listener
-from chakram.results.bandwidth import bus_factor
+from chakram.metrics.catalogue import ACTIVITIES, RUN_STATES, SERIES, message_size
+from chakram.metrics.exporter import open_listener
+from chakram.summary.bandwidth import bus_factor
 from tests.e2e.runs import chakram, completed, moe, star, write_experiment
 from tests.prometheus import prometheus_missing, start_prometheus
 from tests.support import REPO_ROOT, require
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from chakram.observe.manifest import RunManifest
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.manifest import RunManifest
+    from chakram.run_directory.reader import RunResults
     from tests.e2e.runs import Ended
     from tests.prometheus import Prometheus
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.lab import down, lab_status
-from chakram.fabric.standing import claimed
-from chakram.observe.run_results import open_run
+from chakram.fabric.labs.lab import down, lab_status
+from chakram.fabric.labs.running_labs import claimed
+from chakram.run_directory.reader import open_run
 from tests.e2e.runs import LAB, chakram, completed, moe, run, star, write_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chakram.fabric.lab import LabStatus
+    from chakram.fabric.labs.lab import LabStatus
 
 pytestmark = pytest.mark.usefixtures("netns")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from chakram.chakra.et_messages import Metadata, encode_metadata
+from chakram.chakra.et_codec import Metadata, encode_metadata
 from chakram.chakra.read.framing import frame
 from chakram.chakra.write.writer import write_trace_set
 from chakram.collectives.groups import ProcessGroup

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from chakram.observe.message_tables import message_lines
-from chakram.results.message_summary import SentMessage
-from chakram.results.summarise_messages import summarise_messages
+from chakram.console.message_tables import message_lines
+from chakram.summary.message_summary import SentMessage
+from chakram.summary.summarize_messages import summarise_messages
 from tests.messages import JOB, message, transport
 
 EXPECTED = Path(__file__).parent / "messages"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from chakram.chakra.lint.report import Finding
-from chakram.chakra.lint.rules import RULES
+from chakram.chakra.lint.findings import Finding
+from chakram.chakra.lint.rule_table import RULES
 from chakram.chakra.summary.summary import summarize
-from chakram.chakra.write.p2p import P2P_COLUMNS
-from chakram.cli.options import DOCUMENTS
-from chakram.observe.console import render_table
-from chakram.observe.report.trace_document import trace_document
-from chakram.results.summarise import summarise
-from chakram.results.summary import Measurements, RunFacts
+from chakram.chakra.write.message_list import P2P_COLUMNS
+from chakram.cli.common.options import DOCUMENTS
+from chakram.console.collective_tables import render_table
+from chakram.report.trace.document import trace_document
+from chakram.summary.run_summary import Measurements, RunFacts
+from chakram.summary.summarize_run import summarise
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.support import REPO_ROOT

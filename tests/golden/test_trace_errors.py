@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.et_messages import NodeType
+from chakram.chakra.et_codec import NodeType
 from chakram.chakra.lint.problems import require_replayable
 from chakram.chakra.read.framing import frame
 from chakram.chakra.sets.trace_set import load_trace_set
-from chakram.errors import ChakramError
+from chakram.foundation.errors import ChakramError
 from tests.trace_bytes import collective, metadata, node
 
 EXPECTED = Path(__file__).parent / "trace_errors"

@@ -16,7 +16,7 @@ from chakram.control.client import AgentClient
 from chakram.control.error_details import METADATA_KEY
 from chakram.control.protocol_messages import PROTOCOL_VERSION, pb
 from chakram.control.service import AgentServicer, add_AgentServicer_to_server
-from chakram.errors import AgentError, PeerError, PlanError
+from chakram.foundation.errors import AgentError, PeerError, PlanError
 from tests.plans import ring_plan
 
 pytestmark = pytest.mark.asyncio

@@ -15,8 +15,8 @@ import pytest
 
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished
-from chakram.errors import AgentError
-from chakram_agent.lease import LEASE_SENTENCE
+from chakram.foundation.errors import AgentError
+from chakram_agent.stall_lease import LEASE_SENTENCE
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import (
     TIMEOUT_S,

@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Finished, ShardLoad
-from chakram.errors import PortInUse
-from chakram.observe.queue_pair_names import PORT_SUMS
-from chakram.results.counters import TOTAL_SLOTS, slot
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
-from chakram_agent.metrics import AgentMetrics
+from chakram.foundation.errors import PortInUse
+from chakram.records.counter_slots import TOTAL_SLOTS, slot
+from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
+from chakram.run_directory.queue_pair_names import PORT_SUMS
+from chakram_agent.metrics_endpoint import AgentMetrics
 from tests.agents import TIMEOUT_S, start, until_the_end
 from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import AgentError, ConfigError, FabricError, PortInUse
+from chakram.foundation.errors import AgentError, ConfigError, FabricError, PortInUse
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane import udp
-from chakram_agent.dataplane.memory import MemoryNetwork
-from chakram_agent.dataplane.opening import open_port
-from chakram_agent.dataplane.port import Port, PortOptions
-from chakram_agent.dataplane.routes import check_route, outgoing_interface
+from chakram_agent.dataplane import udp_port as udp
+from chakram_agent.dataplane.memory_port import MemoryNetwork
+from chakram_agent.dataplane.open_port import open_port
+from chakram_agent.dataplane.port_options import Port, PortOptions
+from chakram_agent.dataplane.route_check import check_route, outgoing_interface
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S
 

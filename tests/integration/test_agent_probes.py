@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from chakram.control.events import Failed, Finished, PhaseChanged, RecordBatch
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.plan import AgentPlan
-from chakram.preflight.probing import plan_probes, read_probes
+from chakram.preflight.probe_plan import plan_probes, read_probes
 from chakram.preflight.report import PreflightSettings
-from chakram.results.records import RecordRows
+from chakram.records.row_layout import RecordRows
 from chakram_agent.dataplane.probe_packets import ProbeName, probe_datagram, token_of
 from tests.agents import agent_in, start, until_the_end
 from tests.udp_ports import free_udp_ports

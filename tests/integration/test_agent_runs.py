@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chakram.collectives.algorithms import algorithm
-from chakram.collectives.algorithms.listed import listed_from
+from chakram.collectives.algorithms.transfer_lists import listed_from
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.client import AgentClient
@@ -25,7 +25,7 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
-from chakram.errors import (
+from chakram.foundation.errors import (
     AgentError,
     FabricError,
     PlanError,
@@ -36,15 +36,15 @@ from chakram.errors import (
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import PlugInUse, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.results.counters import fct_histograms, slot
-from chakram.results.records import (
+from chakram.records.counter_slots import fct_histograms, slot
+from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     FLOW_FIELDS,
     ITERATION_FIELDS,
     SHARE_FIELDS,
     RecordRows,
 )
-from chakram_agent.policy import Policy
+from chakram_agent.send_limits import Policy
 from tests.agents import (
     SOON_NS,
     TIMEOUT_S,

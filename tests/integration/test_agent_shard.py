@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from chakram.control.codec import encode_plan
 from chakram.control.event_codec import decode_progress, decode_rows
+from chakram.control.plan_codec import encode_plan
 from chakram.control.protocol_messages import pb
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.results.counters import slot
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
+from chakram.records.counter_slots import slot
+from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram_agent import pipe as pipe_module
 from chakram_agent import shard as shard_module
-from chakram_agent.counters import SharedCounters
-from chakram_agent.lease import LAPSED, LEASE_NS, LEASE_SENTENCE
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.shard import Shard
+from chakram_agent.shared_counters import SharedCounters
+from chakram_agent.stall_lease import LAPSED, LEASE_NS, LEASE_SENTENCE
 from tests.integration.test_agent_probes import probes as probe_plan
 from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S, Stopwatch, wait_until

@@ -14,7 +14,12 @@ import pytest
 from chakram.control.certificates import make_certificates
 from chakram.control.client import AgentClient
 from chakram.control.service import TlsFiles
-from chakram.errors import AgentError, ConfigError, EnvironmentProblem, PortInUse
+from chakram.foundation.errors import (
+    AgentError,
+    ConfigError,
+    EnvironmentProblem,
+    PortInUse,
+)
 from tests.agents import (
     TIMEOUT_S,
     endless_plan,

@@ -8,7 +8,7 @@ from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.plan import RunSettings
 from chakram.plan.plan_check import check_plan
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
 from tests.made_plans import (
     collective,
     flow_rows,

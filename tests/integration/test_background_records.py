@@ -11,11 +11,11 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.control.client import AgentClient
 from chakram.control.clock import ClockOffset
-from chakram.controller.session import Session
+from chakram.execution.session import Session
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import JobSettings, RunSettings
-from chakram.results.counters import fct_histograms, slot
-from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
+from chakram.records.counter_slots import fct_histograms, slot
+from chakram.records.row_layout import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
 from tests.agents import TIMEOUT_S, serving
 from tests.made_plans import collective, program
 from tests.plans import ring_plan
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakram.control.events import CountersSnapshot
-    from chakram.controller.state import Phase
+    from chakram.execution.state import Phase
     from chakram.plan.plan import Plan
 
 _RANK = ITERATION_FIELDS.index("rank")

@@ -15,20 +15,20 @@ import pytest
 from chakram.collectives.algorithms import AUTO
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.controller.predictions import (
+from chakram.plan.placement import place
+from chakram.plan.plan import Plan, RunSettings
+from chakram.plan.transport import TransportPlan
+from chakram.preparation.predictions import (
     alone_events,
     alone_times,
     bounds,
     simulate,
 )
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import Topology
-from chakram.plan.placement import place
-from chakram.plan.plan import Plan, RunSettings
-from chakram.plan.transport import TransportPlan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.switch.ecmp import DrawnPaths, Flow
 from chakram.switch.profiles import Switching
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 from tests.made_graphs import collective, job
 from tests.made_plans import collective as operation

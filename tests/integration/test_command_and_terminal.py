@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.observe.manifest import COMPLETE, FAILED
-from chakram.observe.run_results import open_run
+from chakram.run_directory.manifest import COMPLETE, FAILED
+from chakram.run_directory.reader import open_run
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

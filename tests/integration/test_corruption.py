@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.results.statistics import PortStatistics
+from chakram.records.counter_definitions import PortStatistics
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK

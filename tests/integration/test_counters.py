@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.shapes import single_switch
-from chakram.plan.faults import MAX_FAULTS, FaultAction, PacketFault
+from chakram.plan.packet_faults import MAX_FAULTS, FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.replay.samples import queue_pair_owners
-from chakram.results.counters import (
+from chakram.records.counter_definitions import PortStatistics, QueuePairStatistics
+from chakram.records.counter_slots import (
     COUNTER_NAMES,
     DISTRIBUTIONS,
     FCT_BUCKETS,
@@ -30,13 +29,14 @@ from chakram.results.counters import (
     fault_slot,
     slot,
 )
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.results.statistics import PortStatistics, QueuePairStatistics
-from chakram_agent.counters import SharedCounters
+from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.replay.samples import queue_pair_owners
+from chakram.topology.common_topologies import single_switch
+from chakram_agent.counter_updates import Sampler, Tally
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.policy import Policy
+from chakram_agent.send_limits import Policy
 from chakram_agent.shard import build_plane
-from chakram_agent.tally import Sampler, Tally
+from chakram_agent.shared_counters import SharedCounters
 from tests.made_plans import make_plan, program, receive, send
 from tests.plans import dcqcn_arguments
 from tests.waiting import PATIENCE_S, Stopwatch

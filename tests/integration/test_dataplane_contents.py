@@ -10,18 +10,18 @@ from random import Random
 
 import pytest
 
-from chakram.errors import PeerError, PlanError
+from chakram.foundation.errors import PeerError, PlanError
 from chakram.plan.plan import PortPlan, QueuePairPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.roce.memory import MemoryRegion
-from chakram_agent.dataplane import udp
+from chakram.roce.receive_memory import MemoryRegion
+from chakram_agent.dataplane import udp_port as udp
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.dataplane.memory import MemoryNetwork
-from chakram_agent.dataplane.opening import open_line
-from chakram_agent.policy import Policy
+from chakram_agent.dataplane.memory_port import MemoryNetwork
+from chakram_agent.dataplane.open_port import open_line
+from chakram_agent.send_limits import Policy
 from tests.port_plans import pair_plan, port_plan
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 import pytest
 
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.roce.icrc import icrc, masked_headers
-from chakram_agent.dataplane import loop, opening, udp
+from chakram_agent.dataplane import loop, open_port
+from chakram_agent.dataplane import udp_port as udp
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
-from chakram_agent.dataplane.port import PortOptions
-from chakram_agent.policy import Policy
+from chakram_agent.dataplane.memory_port import MemoryNetwork, MemoryPort
+from chakram_agent.dataplane.port_options import PortOptions
+from chakram_agent.send_limits import Policy
 from chakram_agent.shard import build_plane
 from tests.made_plans import collective, share_rows, world_plan
 from tests.plans import moved
@@ -182,7 +183,7 @@ class LateFinder(MemoryPort):
 def test_what_a_port_finds_out_late_is_sealed_again(
     kind: Kind, planes: list[DataPlane], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "MemoryPort", LateFinder)
+    monkeypatch.setattr(open_port, "MemoryPort", LateFinder)
     plane = build_plane(plan_for(kind, drop_ratio=0.0, rate_bps=None), LOOPBACK)
     planes.append(plane)
     finish(plane)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.support import REPO_ROOT, missing_program, require
-from tests.unit.observe.test_metrics_state import exposition, full_state
+from tests.unit.metrics.test_state import exposition, full_state
 from tests.waiting import PATIENCE_S
 
 DEPLOY = REPO_ROOT / "deploy"

@@ -17,14 +17,14 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Failed, Finished, RecordBatch
-from chakram.errors import FabricError, PortInUse
+from chakram.foundation.errors import FabricError, PortInUse
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.queue_pairs import SHARD_BITS
-from chakram.results.counters import INVALID, slot
-from chakram.results.records import FLOW_FIELDS, PORT_FIELDS, RecordRows
+from chakram.records.counter_slots import INVALID, slot
+from chakram.records.row_layout import FLOW_FIELDS, PORT_FIELDS, RecordRows
 from chakram_agent.dataplane.udp_sockets import UDP_SEGMENT
-from chakram_agent.divided import open_receivers
+from chakram_agent.divided_ports import open_receivers
 from tests.agents import TIMEOUT_S, agent_in, children_of, start, until_the_end
 from tests.made_plans import collective, program
 from tests.plans import ring_plan

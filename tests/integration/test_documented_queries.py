@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from chakram.observe.manifest import RunManifest
-from chakram.observe.message_columns import MessageColumns
-from chakram.observe.preflight_files import save_preflight
-from chakram.observe.run_directory import RunDirectory
 from chakram.preflight.report import PairReport, PreflightReport, PreflightSettings
-from chakram.results.records import LINK_SAMPLE_FIELDS
+from chakram.records.row_layout import LINK_SAMPLE_FIELDS
+from chakram.run_directory.manifest import RunManifest
+from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.preflight_files import save_preflight
+from chakram.run_directory.writer import RunDirectory
+from tests.run_directories import STARTED
 from tests.small_run import row_of, small_plan, small_rows
 from tests.support import REPO_ROOT
-from tests.unit.observe.small_runs import STARTED
 
 duckdb = pytest.importorskip("duckdb")
 

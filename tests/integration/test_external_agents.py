@@ -10,12 +10,12 @@ import pytest
 
 import chakram
 from chakram.config.experiment import load_experiment
-from chakram.controller.observer import Silent
-from chakram.controller.request import RunRequest
-from chakram.controller.shell import run_experiment
-from chakram.errors import ConfigError
-from chakram.observe.manifest import read_manifest
-from chakram_agent import shell
+from chakram.execution.observer import Silent
+from chakram.execution.request import RunRequest
+from chakram.execution.run_experiment import run_experiment
+from chakram.foundation.errors import ConfigError
+from chakram.run_directory.manifest import read_manifest
+from chakram_agent import grpc_server
 from tests.agents import serving, socket_in
 from tests.udp_ports import free_udp_ports
 
@@ -76,10 +76,10 @@ async def test_the_version_of_every_agent_is_recorded_and_another_one_warned_of(
     def other(agent: Agent) -> AgentDescription:
         return replace(describe(agent), version="9.9")
 
-    describe = shell.describe
+    describe = grpc_server.describe
     found: list[tuple[Any, list[str]]] = []
     for answer in (describe, other):
-        monkeypatch.setattr(shell, "describe", answer)
+        monkeypatch.setattr(grpc_server, "describe", answer)
         async with serving(socket_in(tmp_path)) as target:
             done = await run_experiment(request(tmp_path, target))
         assert done.error is None

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from chakram.errors import PortInUse
-from chakram.fabric.kinds.loopback import check_ports_free, loopback_ports
-from chakram.fabric.process import end_process, is_alive, process_start_ticks
+from chakram.fabric.child_processes import end_process, is_alive, process_start_ticks
+from chakram.fabric.fabric_types.loopback import check_ports_free, loopback_ports
+from chakram.foundation.errors import PortInUse
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -26,7 +26,7 @@ print(child.pid, flush=True)
 """
 CHILD = """
 import os, time
-from chakram.fabric.process import die_with_parent
+from chakram.fabric.child_processes import die_with_parent
 die_with_parent(os.getppid())
 print(flush=True)
 time.sleep(60)

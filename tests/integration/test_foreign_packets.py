@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from chakram.addresses import address_halves
+from chakram.foundation.ip_addresses import address_halves
 from chakram.plan.plan import AgentPlan, PortPlan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram_agent.dataplane import udp
+from chakram_agent.dataplane import udp_port as udp
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.dataplane.port import PortOptions
-from chakram_agent.dataplane.udp import open_udp_port
+from chakram_agent.dataplane.port_options import PortOptions
+from chakram_agent.dataplane.udp_port import open_udp_port
 from chakram_agent.shard import build_plane
 from tests.forgery import FORGERIES, Way, sealed
 from tests.integration.test_dataplane_loop import LOOPBACK

@@ -17,7 +17,7 @@ OBJECTS_MIB = 96
 
 SCRIPT = f"""
 from pathlib import Path
-from chakram.huge_pages import use_huge_pages
+from chakram.native.huge_pages import use_huge_pages
 
 def mib(name):
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
@@ -68,5 +68,7 @@ def test_objects_live_there_and_what_is_given_back_is_used_again() -> None:
 
 
 def test_nothing_changes_uncompiled() -> None:
-    script = "from chakram.huge_pages import use_huge_pages; print(use_huge_pages())"
+    script = (
+        "from chakram.native.huge_pages import use_huge_pages; print(use_huge_pages())"
+    )
     assert lines_of(script, CHAKRAM_COMPILED="off") == ["False"]

@@ -11,19 +11,19 @@ import pytest
 import yaml
 
 from chakram.cli import main
-from chakram.controller import hypotheses
-from chakram.controller.counterfactual import (
+from chakram.diagnosis import hypotheses
+from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
     mean_time,
     rerun,
     variant_of,
 )
-from chakram.controller.hypotheses import Fit, fit
-from chakram.controller.run_evidence import is_generator_bound
-from chakram.errors import ChakramError
-from chakram.fabric.kinds.namespaces import NamespaceFabric
-from chakram.observe.run_results import RunResults, open_run
+from chakram.diagnosis.hypotheses import Fit, fit
+from chakram.diagnosis.run_evidence import is_generator_bound
+from chakram.fabric.fabric_types.namespaces import NamespaceFabric
+from chakram.foundation.errors import ChakramError
+from chakram.run_directory.reader import RunResults, open_run
 from chakram.switch.ecmp import EcmpHash, NarrowedPaths
 
 HOSTS = 6

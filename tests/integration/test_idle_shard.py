@@ -17,9 +17,9 @@ import pytest
 
 from chakram.control.protocol_messages import pb
 from chakram.plan.plan import AgentPlan, RunSettings
-from chakram.results.counters import slot
-from chakram_agent.counters import SharedCounters
+from chakram.records.counter_slots import slot
 from chakram_agent.pipe import ShardPipe
+from chakram_agent.shared_counters import SharedCounters
 from tests.integration.test_agent_shard import Talk
 from tests.made_plans import compute
 from tests.plans import rewritten, ring_plan

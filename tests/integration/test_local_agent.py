@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.errors import RunDirectoryError
-from chakram.fabric.kinds.loopback import LoopbackFabric
+from chakram.fabric.fabric_types.loopback import LoopbackFabric
 from chakram.fabric.local_agent import local_agent
+from chakram.foundation.errors import RunDirectoryError
 from tests.agents import children_of
 from tests.precedence import niceness_of, urgent
 from tests.support import require

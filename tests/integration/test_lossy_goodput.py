@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.shapes import single_switch
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.job import simulate_plan
-from chakram.results.records import RecordRows
+from chakram.predict.simulator.run_plan import simulate_plan
+from chakram.records.row_layout import RecordRows
+from chakram.topology.common_topologies import single_switch
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import collective, share_rows, world_plan

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
-from chakram.observe.exporter import (
+from chakram.foundation.errors import ConfigError, EnvironmentProblem, PortInUse
+from chakram.metrics.exporter import (
     MOST_CONNECTIONS,
     MetricsServer,
     open_listener,
 )
-from chakram.observe.metrics_state import MetricsState
+from chakram.metrics.state import MetricsState
 from tests.waiting import PATIENCE_S, wait_until
 
 

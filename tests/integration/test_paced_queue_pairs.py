@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import Topology
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import compute, flow_rows, make_plan, program, receive, send
@@ -23,7 +23,7 @@ from tests.udp_ports import free_udp_ports
 from tests.virtual_wire import make_queue_pair
 
 if TYPE_CHECKING:
-    from chakram.results.records import RecordRows
+    from chakram.records.row_layout import RecordRows
 
 QUEUE_PAIRS = 1_000
 PATH_MTU = 1024

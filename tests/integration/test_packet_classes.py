@@ -13,9 +13,9 @@ import pytest
 from chakram.plan.plan import AgentPlan
 from chakram.plan.transport import TransportPlan
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane import udp
+from chakram_agent.dataplane import udp_port as udp
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.policy import Policy
+from chakram_agent.send_limits import Policy
 from chakram_agent.shard import build_plane
 from tests.plans import moved, ring_plan
 from tests.udp_ports import free_udp_ports

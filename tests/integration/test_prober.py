@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import ConfigError, FabricError, PeerError, PlanError, PortInUse
+from chakram.foundation.errors import (
+    ConfigError,
+    FabricError,
+    PeerError,
+    PlanError,
+    PortInUse,
+)
 from chakram.plan.probes import ProbePacket
-from chakram.preflight.probing import plan_probes, read_probes
+from chakram.preflight.probe_plan import plan_probes, read_probes
 from chakram.preflight.report import PreflightSettings
-from chakram.results.records import RecordRows
+from chakram.records.row_layout import RecordRows
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
@@ -21,8 +27,8 @@ from chakram_agent.dataplane.probe_packets import (
     probe_datagram,
     token_of,
 )
-from chakram_agent.policy import Policy
-from chakram_agent.prober import open_prober
+from chakram_agent.probe_sender import open_prober
+from chakram_agent.send_limits import Policy
 from tests.packets import decode_packet
 from tests.udp_ports import free_udp_ports
 from tests.unit.preflight.ports import TRANSPORT, ports

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import chakram
+from chakram.analysis.run_causes import why_document, why_of
 from chakram.cli import main
-from chakram.observe.report.figures import drawn_figures
-from chakram.observe.why import why_document, why_of
-from chakram.units import about_size
+from chakram.foundation.units import about_size
+from chakram.report.chromium_figures import drawn_figures
 from tests.chromium import NOT_A_NUMBER, open_page, require_chromium
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 OF_EVERY_RUN = {
     "topology",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chakram.config.suite import load_suite
-from chakram.observe.sweep_folder import CellRun, cell_runs
+from chakram.sweep.folder import CellRun, cell_runs
 from tests.udp_ports import free_udp_ports
 from tests.unit.cli.test_sweep import EXPERIMENT, files, written
 from tests.waiting import PATIENCE_S
@@ -21,7 +21,7 @@ FOLDER = "sweeps/sizes"
 HOLD = """\
 import json, sys
 from pathlib import Path
-from chakram.observe.sweep_folder import CellClaims, CellRun, keep_outcome
+from chakram.sweep.folder import CellClaims, CellRun, keep_outcome
 run = CellRun(*json.loads(sys.argv[2]))
 folder = Path(sys.argv[1])
 with CellClaims(folder) as claims:

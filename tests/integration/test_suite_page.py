@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from chakram.cli import main
-from chakram.observe.report.figures import drawn_figures
+from chakram.report.chromium_figures import drawn_figures
 from tests.chromium import NOT_A_NUMBER, open_page, require_chromium
 
 EXPERIMENT = """\

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.synth.settings import KINDS
 from chakram.synth.synthesize import synthesize

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.observe.run_results import open_run
+from chakram.run_directory.reader import open_run
 
 EXPERIMENT = """\
 version: 1

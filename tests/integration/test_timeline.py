@@ -12,13 +12,13 @@ import pytest
 
 import chakram
 from chakram.cli import main
-from chakram.observe.timeline import _us
+from chakram.report.perfetto_timeline import _us
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.chakra.summary.summary import summarize
-from chakram.observe.report.trace_page import trace_page
+from chakram.report.trace.page import trace_page
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.chromium import open_page, require_chromium

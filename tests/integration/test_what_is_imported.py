@@ -46,9 +46,9 @@ def imported_by(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "needed"),
     [
-        ("chakram.fabric.enter", set()),
-        ("chakram.fabric.holder", set()),
-        ("chakram.fabric.switch_process", set()),
+        ("chakram.fabric.enter_lab", set()),
+        ("chakram.fabric.labs.holder", set()),
+        ("chakram.fabric.modelled_switch.switch_process", set()),
         ("chakram_agent.shard", {"google.protobuf"}),
         ("chakram_agent.agent", {"google.protobuf", "asyncio"}),
         ("chakram_agent.cli", {"google.protobuf", "asyncio", "grpc"}),
@@ -61,9 +61,10 @@ def test_a_process_of_a_run_stays_light(module: str, needed: set[str]) -> None:
 def test_a_verb_imports_no_other_verb() -> None:
     loaded = imported_by("from chakram.cli import command_line; command_line('gate')")
     assert {each for each in loaded if each.startswith("chakram.cli.")} == {
-        "chakram.cli.examples",
+        "chakram.cli.common",
+        "chakram.cli.common.examples",
         "chakram.cli.gate",
-        "chakram.cli.options",
+        "chakram.cli.common.options",
     }
     assert not loaded & WEIGHTY
 
@@ -86,7 +87,7 @@ def test_a_verb_imports_what_it_needs(
     if arguments[0] == "simulate":
         arguments = [*arguments, "--runs", str(tmp_path_factory.mktemp("runs"))]
     loaded = imported_by(f"from chakram.cli import main; main({arguments!r})")
-    assert "chakram.controller.planning" in loaded
+    assert "chakram.preparation.planning" in loaded
     assert not loaded & unneeded
 
 

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chakram.chakra.et_messages import CollectiveType
-from chakram.cli import main
-from chakram.controller import verification
-from chakram.results.verdict import (
+from chakram.analysis.cause_ranking import (
     CauseClass,
     Finding,
     Saving,
@@ -21,6 +18,9 @@ from chakram.results.verdict import (
     Times,
     Verdict,
 )
+from chakram.chakra.et_codec import CollectiveType
+from chakram.cli import main
+from chakram.diagnosis import verification
 from tests.diagnosis import virtual
 from tests.diagnosis.design import Design, Job, Step, star
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.state import STATE_ROOT_VARIABLE
-from chakram.observe.run_results import RunResults, open_run
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.roce.constants import PSN_MODULUS
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
+from chakram.run_directory.reader import RunResults, open_run
 from tests.e2e.runs import completed, star, write_experiment
 from tests.interop.tshark import Decoded, decode
 from tests.pcap_files import ip_packet, read_frames

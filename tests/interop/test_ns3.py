@@ -17,7 +17,7 @@ import yaml
 
 from chakram import simulate
 from chakram.collectives.groups import world_group
-from chakram.results.readers.ns3 import FlowTime, read_flow_times
+from chakram.formats.ns3 import FlowTime, read_flow_times
 from tests.made_plans import collective
 from tests.ns3_runs import (
     GROUPS,

@@ -9,8 +9,8 @@ import pytest
 
 from chakram.roce.constants import Verb
 from chakram.roce.opcodes import Opcode
+from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.port import PortEngine
-from chakram.roce.wire import WireEncoder
 from tests.virtual_wire import make_queue_pair, split
 
 with warnings.catch_warnings():

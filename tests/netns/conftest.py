@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from tests.own_network import own_network
 from tests.support import require, why_no_lab
 

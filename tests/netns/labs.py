@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chakram.fabric.description import encode_state
-from chakram.fabric.enter import enter_command
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import Topology
+from chakram.fabric.enter_lab import enter_command
+from chakram.fabric.labs.description import encode_state
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from chakram.fabric.description import LabState
+    from chakram.fabric.labs.description import LabState
 
 NETNS = Path("/run/netns")
 GBIT = 10**9

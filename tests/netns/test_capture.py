@@ -17,19 +17,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric.capture import FILE_HEADER, CaptureRequest, encode_request
-from chakram.fabric.capturing import capturing
-from chakram.fabric.enter import enter_command
-from chakram.fabric.lab import lab_status, start_lab
-from chakram.fabric.process import is_alive, process_start_ticks
+from chakram.fabric.capture.capture_process import (
+    FILE_HEADER,
+    CaptureRequest,
+    encode_request,
+)
+from chakram.fabric.capture.capture_session import capturing
+from chakram.fabric.child_processes import is_alive, process_start_ticks
+from chakram.fabric.enter_lab import enter_command
+from chakram.fabric.labs.lab import lab_status, start_lab
+from chakram.foundation.errors import FabricError
 from tests.leaks import own_lab
 from tests.netns.labs import star, traffic
 from tests.pcap_files import Frame, ip_packet, read_frames
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from chakram.fabric.description import LabState
+    from chakram.fabric.labs.description import LabState
 
 pytestmark = pytest.mark.asyncio
 
@@ -211,7 +215,7 @@ async def test_a_capture_ends_with_its_starter(tmp_path: Path) -> None:
 
 
 def command_in(lab: LabState) -> list[str]:
-    command = [sys.executable, "-m", "chakram.fabric.capture"]
+    command = [sys.executable, "-m", "chakram.fabric.capture.capture_process"]
     return enter_command(lab.holder_pid, command) if lab.rootless else command
 
 

@@ -13,15 +13,15 @@ import pytest
 
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Finished
-from chakram.errors import FabricError
-from chakram.fabric.lab import start_lab
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.fabric.labs.lab import start_lab
+from chakram.foundation.errors import FabricError
 from chakram.plan.plan import AgentPlan
 from chakram.plan.transport import TransportPlan
-from chakram.results.counters import INVALID, slot
+from chakram.records.counter_slots import INVALID, slot
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
-from chakram_agent.dataplane.routes import check_route, outgoing_interface
+from chakram_agent.dataplane.route_check import check_route, outgoing_interface
 from tests.agents import serving, start, until_the_end
 from tests.leaks import own_lab
 from tests.netns.labs import star

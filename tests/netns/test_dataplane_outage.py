@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.errors import AgentError
-from chakram.fabric.lab import start_lab
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.fabric.labs.lab import start_lab
+from chakram.foundation.errors import AgentError
 from chakram.plan.transport import TransportPlan
-from chakram_agent.dataplane import udp, udp_sockets
+from chakram_agent.dataplane import udp_port as udp
+from chakram_agent.dataplane import udp_sockets
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.policy import Policy
+from chakram_agent.send_limits import Policy
 from chakram_agent.shard import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
@@ -28,7 +29,7 @@ from tests.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.fabric.description import HostState
+    from chakram.fabric.labs.description import HostState
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.errors import AgentError
-from chakram.fabric.lab import start_lab
-from chakram.fabric.netns import run_in_namespace
-from chakram.fabric.shapes import single_switch
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.fabric.labs.lab import start_lab
+from chakram.foundation.errors import AgentError
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane import udp
-from chakram_agent.dataplane.opening import open_port
-from chakram_agent.dataplane.port import Port, PortOptions
+from chakram.topology.common_topologies import single_switch
+from chakram_agent.dataplane import udp_port as udp
+from chakram_agent.dataplane.open_port import open_port
+from chakram_agent.dataplane.port_options import Port, PortOptions
 from tests.leaks import own_lab
 from tests.support import missing_root, require
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -8,13 +8,13 @@ from ipaddress import ip_network
 
 import pytest
 
-from chakram.fabric.lab import start_lab
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.fabric.labs.lab import start_lab
 from chakram.plan.transport import TransportPlan
 from chakram.roce.icrc import ip_icrc
-from chakram_agent.dataplane import udp
-from chakram_agent.dataplane.port import PortOptions
-from chakram_agent.policy import Policy
+from chakram_agent.dataplane import udp_port as udp
+from chakram_agent.dataplane.port_options import PortOptions
+from chakram_agent.send_limits import Policy
 from chakram_agent.shard import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star

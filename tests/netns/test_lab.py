@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.counters import LinkCounters, read_counters
-from chakram.fabric.description import LabState
-from chakram.fabric.lab import start_lab, status
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.userns import has_net_admin
+from chakram.fabric.labs.description import LabState
+from chakram.fabric.labs.lab import start_lab, status
+from chakram.fabric.labs.link_counters import LinkCounters, read_counters
+from chakram.fabric.labs.user_namespace import has_net_admin
+from chakram.topology.common_topologies import single_switch
 from tests.leaks import own_lab
 from tests.netns.labs import GBIT, HEADER_BYTES, leaf_spine, star, traffic
 from tests.waiting import seconds_of

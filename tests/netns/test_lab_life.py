@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric.counters import read_counters
-from chakram.fabric.description import LabState
-from chakram.fabric.holder_protocol import ask_holder
-from chakram.fabric.lab import (
+from chakram.fabric.child_processes import is_alive, process_start_ticks
+from chakram.fabric.labs.description import LabState
+from chakram.fabric.labs.holder_protocol import ask_holder
+from chakram.fabric.labs.lab import (
     down,
     down_unused,
     lab_status,
@@ -26,9 +25,10 @@ from chakram.fabric.lab import (
     status,
     unregister,
 )
-from chakram.fabric.process import is_alive, process_start_ticks
-from chakram.fabric.topology import Topology
-from chakram.fabric.userns import has_net_admin
+from chakram.fabric.labs.link_counters import read_counters
+from chakram.fabric.labs.user_namespace import has_net_admin
+from chakram.foundation.errors import FabricError
+from chakram.topology.topology import Topology
 from tests.leaks import own_lab
 from tests.netns.labs import names_of, star, traffic
 from tests.waiting import PATIENCE_S, wait_until
@@ -178,7 +178,7 @@ async def test_the_directory_for_sockets_belongs_to_the_user_alone() -> None:
 
 STARTER = """
 import asyncio, os, signal, sys
-from chakram.fabric.lab import start_lab
+from chakram.fabric.labs.lab import start_lab
 from tests.leaks import own_lab
 from tests.netns.labs import star
 async def main():

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric.description import LabState
-from chakram.fabric.lab import down, down_unused, start_lab
-from chakram.fabric.process import is_alive
-from chakram.fabric.userns import has_net_admin
+from chakram.fabric.child_processes import is_alive
+from chakram.fabric.labs.description import LabState
+from chakram.fabric.labs.lab import down, down_unused, start_lab
+from chakram.fabric.labs.user_namespace import has_net_admin
+from chakram.foundation.errors import FabricError
 from tests.leaks import own_lab
 from tests.netns.labs import names_of, star
 from tests.waiting import wait_until

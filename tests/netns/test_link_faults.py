@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric.counters import disturb_links, read_counters
-from chakram.fabric.lab import start_lab
+from chakram.fabric.labs.lab import start_lab
+from chakram.fabric.labs.link_counters import disturb_links, read_counters
+from chakram.foundation.errors import FabricError
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.switch.faults import FaultKind, LinkFault
 from chakram.switch.port import NEVER
@@ -20,7 +20,7 @@ from tests.netns.labs import star, traffic
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.fabric.topology import Topology
+    from chakram.topology.topology import Topology
 
 PACKETS = 400
 ATTEMPTS = 5

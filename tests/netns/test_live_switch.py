@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric.counters import read_counters
-from chakram.fabric.description import LabState
-from chakram.fabric.lab import LabHandle, down, start_lab
-from chakram.fabric.process import is_alive, process_start_ticks
-from chakram.fabric.topology import Topology
-from chakram.switch.outcomes import WATCHDOG
+from chakram.fabric.child_processes import is_alive, process_start_ticks
+from chakram.fabric.labs.description import LabState
+from chakram.fabric.labs.lab import LabHandle, down, start_lab
+from chakram.fabric.labs.link_counters import read_counters
+from chakram.foundation.errors import FabricError
+from chakram.switch.packet_outcomes import WATCHDOG
 from chakram.switch.profiles import Profile
 from chakram.switch.settings import WatchdogSettings
+from chakram.topology.topology import Topology
 from tests.leaks import own_lab
 from tests.netns.labs import leaf_spine, star, traffic
 from tests.waiting import wait_until

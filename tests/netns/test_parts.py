@@ -15,21 +15,29 @@ from typer.testing import CliRunner
 
 from chakram.cli.doctor import doctor
 from chakram.cli.fabric import app
-from chakram.errors import ConfigError, FabricError, NoLab
-from chakram.fabric.enter import enter_command
-from chakram.fabric.lab import start_lab, status
-from chakram.fabric.link_requests import add_address, add_route, set_link
-from chakram.fabric.names import NETNS_DIRECTORY, bind_names, unbind_names
-from chakram.fabric.namespaces import (
+from chakram.fabric.enter_lab import enter_command
+from chakram.fabric.labs.enter_namespace import (
+    enter_namespace,
+    in_namespace,
+    run_in_namespace,
+)
+from chakram.fabric.labs.lab import start_lab, status
+from chakram.fabric.labs.link_requests import add_address, add_route, set_link
+from chakram.fabric.labs.namespace_names import (
+    NETNS_DIRECTORY,
+    bind_names,
+    unbind_names,
+)
+from chakram.fabric.labs.namespaces import (
     Sysctl,
     close_namespaces,
     host_sysctls,
     make_namespaces,
 )
-from chakram.fabric.netlink import ask
-from chakram.fabric.netns import enter_namespace, in_namespace, run_in_namespace
-from chakram.fabric.probe import LAB_PROBES, probe_all
-from chakram.fabric.userns import has_net_admin
+from chakram.fabric.labs.netlink import ask
+from chakram.fabric.labs.user_namespace import has_net_admin
+from chakram.fabric.machine_probe import LAB_PROBES, probe_all
+from chakram.foundation.errors import ConfigError, FabricError, NoLab
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.support import missing_root, require
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from chakram.fabric.namespaces import Namespace
+    from chakram.fabric.labs.namespaces import Namespace
 
 EXPERIMENT = """\
 version: 1
@@ -198,7 +206,7 @@ def test_doctor_tells_what_was_probed(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("line", ["", "junk\n", '{"name": "X"}\n'])
 def test_the_holder_answers_nonsense_with_an_error(line: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "chakram.fabric.holder"],
+        [sys.executable, "-m", "chakram.fabric.labs.holder"],
         input=line,
         capture_output=True,
         text=True,
@@ -261,7 +269,9 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
 
     assert json.loads(first.stdout)["name"] == small
     assert json.loads(first.stdout)["topology"]["links"][0]["rate_bps"] == 250_000_000
-    enter = f"ip netns exec {other}-h0" if has_net_admin() else "chakram.fabric.enter"
+    enter = (
+        f"ip netns exec {other}-h0" if has_net_admin() else "chakram.fabric.enter_lab"
+    )
     assert enter in second.stdout
     assert other in shown.stdout
     labs = json.loads(listed.stdout)["labs"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.switch.pause_frames import pause_frame
-from chakram_agent.dataplane.pauses import PauseListener
+from chakram_agent.dataplane.pause_listener import PauseListener
 from tests.support import missing_root, require
 from tests.waiting import wait_until
 

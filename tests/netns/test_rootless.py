@@ -89,9 +89,9 @@ def test_labs_hold_without_root(python: str, chosen: str) -> None:
 
 NO_USER_NAMESPACE = """
 import asyncio, sys
-from chakram.errors import ChakramError
-from chakram.fabric.lab import start_lab
-from chakram.fabric.netns import CLONE_NEWUSER, unshare
+from chakram.foundation.errors import ChakramError
+from chakram.fabric.labs.lab import start_lab
+from chakram.fabric.labs.enter_namespace import CLONE_NEWUSER, unshare
 from tests.netns.labs import star
 unshare(CLONE_NEWUSER)  # nobody is mapped in it, so it may not make further ones
 try:
@@ -102,9 +102,9 @@ except ChakramError as error:
 
 NO_NET_NAMESPACES = """
 import asyncio, pathlib, sys
-from chakram.errors import ChakramError
-from chakram.fabric.lab import start_lab
-from chakram.fabric.userns import enter_new_user_namespace
+from chakram.foundation.errors import ChakramError
+from chakram.fabric.labs.lab import start_lab
+from chakram.fabric.labs.user_namespace import enter_new_user_namespace
 from tests.netns.labs import star
 enter_new_user_namespace()
 pathlib.Path("/proc/sys/user/max_net_namespaces").write_text("3")

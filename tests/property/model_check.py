@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from chakram.switch.packets import INGRESS, SIZE
+from chakram.switch.packet_slots import INGRESS, SIZE
 from chakram.switch.settings import CLASSES
 
 if TYPE_CHECKING:

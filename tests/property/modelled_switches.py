@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.model import SwitchModel
-from chakram.switch.outcomes import DELIVERED, QUEUED
-from chakram.switch.packets import (
+from chakram.switch.packet_outcomes import DELIVERED, QUEUED
+from chakram.switch.packet_slots import (
     DESTINATION,
     DSCP,
     ECN,

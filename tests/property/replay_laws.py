@@ -14,7 +14,7 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.results.records import (
+from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
     CAUSE_START,

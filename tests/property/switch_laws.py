@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from chakram.switch.faults import LinkFault
 from chakram.switch.marking import Marker
-from chakram.switch.outcomes import (
+from chakram.switch.packet_outcomes import (
     CORRUPTED,
     EGRESS_LIMIT,
     LINK_DOWN,
@@ -20,7 +20,7 @@ from chakram.switch.outcomes import (
     WATCHDOG,
     WRED,
 )
-from chakram.switch.packets import CE, CLASS, ECT, NOT_ECT, SIZE, Packets
+from chakram.switch.packet_slots import CE, CLASS, ECT, NOT_ECT, SIZE, Packets
 from chakram.switch.port import NEVER, Port
 from chakram.switch.profiles import fifo, sonic
 from chakram.switch.settings import (

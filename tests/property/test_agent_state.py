@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from chakram.errors import AgentError, UnexpectedEvent
-from chakram_agent.events import (
+from chakram.foundation.errors import AgentError, UnexpectedEvent
+from chakram_agent.state import NEVER, TRAFFIC_LEASE_NS, AgentState, Phase
+from chakram_agent.state_events import (
     Abort,
     Arm,
     Attach,
@@ -30,7 +31,6 @@ from chakram_agent.events import (
     StopShards,
     Tick,
 )
-from chakram_agent.state import NEVER, TRAFFIC_LEASE_NS, AgentState, Phase
 
 sessions = st.sampled_from(["s", "t"])
 shards = st.integers(0, 2)

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm_names
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import ROOTED, CollectiveOp
-from chakram.controller.predictions import alone_times, bounds
-from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import LinkKind, single_switch
-from chakram.fabric.tiers import (
+from chakram.plan.plan import TransportPlan
+from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.predict.paths import FabricModel
+from chakram.predict.topology_to_fabric_model import fabric_model
+from chakram.preparation.predictions import alone_times, bounds
+from chakram.program.operations import Operation
+from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.profiles import Profile, Switching
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import (
     forwarding_nodes,
     fully_connected_pairs,
     torus_pairs,
 )
-from chakram.fabric.topology import Topology
-from chakram.plan.plan import TransportPlan
-from chakram.plan.queue_pairs import QueuePairLayout
-from chakram.predict.paths import FabricModel
-from chakram.program.operations import Operation
-from chakram.switch.ecmp import DrawnPaths
-from chakram.switch.profiles import Profile, Switching
+from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 from tests.made_plans import collective, make_plan, matrix_splits, program
 

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.reader import read_stream
-from chakram.errors import UnsupportedTrace
+from chakram.chakra.read.reader_options import ReadOptions
+from chakram.foundation.errors import UnsupportedTrace
 
 
 def varint(value: int) -> bytes:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.chakra.read.framing import frame, read_records
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 
 BODIES = st.lists(st.binary(max_size=300), max_size=20)
 

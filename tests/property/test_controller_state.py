@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from chakram.controller.state import (
+from chakram.execution.state import (
     Abort,
     AgentArmed,
     AgentFailed,
@@ -23,7 +23,7 @@ from chakram.controller.state import (
     Phase,
     Tick,
 )
-from chakram.errors import UnexpectedEvent
+from chakram.foundation.errors import UnexpectedEvent
 
 AGENTS = ("a", "b", "c")
 agents = st.sampled_from(AGENTS)

@@ -20,7 +20,7 @@ from chakram.chakra.write.convert import TraceForm, convert_trace_set
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import transfer_bytes
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 
 UINT64 = st.integers(0, 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

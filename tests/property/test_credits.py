@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm_names
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RunSettings
 from chakram.plan.queue_pairs import CREDIT_CHANNELS
-from chakram.replay.progress import Flow
+from chakram.records.row_layout import RecordRows
 from chakram.replay.rank import Replay
-from chakram.results.records import RecordRows
+from chakram.replay.rank_progress import Flow
 from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.topology.common_topologies import single_switch
 from tests.made_plans import collective, compute, make_plan, program
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from chakram.errors import RunFailed
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.foundation.errors import RunFailed
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.topology import Topology
 from chakram.plan.plan import TransportPlan
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.faults import LinkFault
 from chakram.switch.pause_frames import ETHERTYPE_PAUSE
 from chakram.switch.profiles import Profile, Switching
+from chakram.topology.topology import Topology
 from tests.bound_check import check_bounds
 from tests.leaf_spines import clos
 from tests.made_plans import flow_rows, make_plan, program

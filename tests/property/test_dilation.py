@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from chakram._compiled import status
 from chakram.config.experiment import parse_experiment
-from chakram.controller.job_loading import load_jobs
-from chakram.controller.planning import build_plan, planned_ports
-from chakram.controller.predictions import bounds, durations
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.planning import build_plan, planned_ports
+from chakram.preparation.predictions import bounds, durations
 from tests.made_plans import flow_rows
 
 SWITCH = "topology: {single_switch: {hosts: 4}}"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakram.fabric.model import fabric_model
-from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 from chakram.predict.bound import ScheduleBounds
-from chakram.predict.fair_time import FairTimes, shared_ends_ns
+from chakram.predict.fair_sharing import FairTimes, shared_ends_ns
 from chakram.predict.paths import FabricModel
+from chakram.predict.topology_to_fabric_model import fabric_model
+from chakram.topology.topology import Link, PortRef, Topology
 from tests.property.test_bound import fabrics
 
 MTU = 1024

@@ -10,7 +10,7 @@ from itertools import accumulate, chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.trace.column_index import (
+from chakram.trace.graph_index import (
     NameTable,
     NodeIndex,
     grouped,

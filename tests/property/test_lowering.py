@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import MatchingError
+from chakram.foundation.errors import MatchingError
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation

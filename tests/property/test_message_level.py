@@ -12,12 +12,12 @@ from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.algorithms.base import turns_by
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
-from chakram.fabric.shapes import LinkKind
-from chakram.fabric.tiers import forwarding_nodes, torus_pairs
+from chakram.predict.levels.collective_messages import collective_columns
+from chakram.predict.levels.message_times import WireTimes
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.network import LevelNetwork, network_of
-from chakram.predict.levels.shapes import collective_columns
-from chakram.predict.levels.times import WireTimes
+from chakram.topology.common_topologies import LinkKind
+from chakram.topology.multi_tier_topologies import forwarding_nodes, torus_pairs
 from tests.leaf_spines import clos
 from tests.level_networks import fully_connected, ring, star
 from tests.level_runs import run_collective

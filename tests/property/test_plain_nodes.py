@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import DependencyPolicy, ReadOptions
+from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
 from tests.long_way import outcome, read_plainly, read_the_long_way
 
 OPTIONS = st.builds(

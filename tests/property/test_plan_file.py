@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
+from chakram.collectives.split_sizes import Splits
 from chakram.control.plan_file import (
     MAGIC,
     SavedInput,
@@ -19,7 +19,7 @@ from chakram.control.plan_file import (
     decode,
     encode,
 )
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.program.job_check import check_job
 from chakram.program.operations import (
     CollectiveOperation,

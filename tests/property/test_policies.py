@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from chakram.chakra.lint.problems import check_trace_set
-from chakram.errors import MatchingError
-from chakram.fabric.shapes import single_switch
+from chakram.foundation.errors import MatchingError
 from chakram.plan.plan import ORDERS, POLICIES, JobSettings, Plan, RunSettings
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import ComputeOperation, Operation
+from chakram.topology.common_topologies import single_switch
 from tests.made_plans import (
     IterationRow,
     ShareRow,

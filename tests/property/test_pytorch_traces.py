@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.pytorch.kineto import read_profile
 from chakram.chakra.read.reader import read_stream
-from chakram.errors import TraceError
+from chakram.chakra.read.reader_options import ReadOptions
+from chakram.foundation.errors import TraceError
 from tests.unit.chakra.read.pytorch.hosts import (
     all_reduce,
     all_to_all,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.operations import RankProgram
+from chakram.topology.common_topologies import single_switch
 from tests.leaf_spines import clos
 from tests.made_jobs import jobs
 from tests.made_plans import flow_rows, iteration_rows, make_plan, share_rows

@@ -13,9 +13,9 @@ from chakram.roce.events import (
     QueuePairFailed,
     SendCompleted,
 )
+from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
-from chakram.roce.wire import WireEncoder
 from tests.strategies import (
     WireFaults,
     first_psns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.plan.faults import PACKET_CLASSES, FaultAction, PacketFault
+from chakram.plan.packet_faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.roce.faults import FaultRule, PacketFaults
 
 PACKETS = ("first", "middle", "last")

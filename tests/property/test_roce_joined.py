@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chakram.roce.constants import Verb
+from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.port import PortEngine
-from chakram.roce.wire import WireEncoder
 from tests.virtual_wire import make_queue_pair, split
 
 MTU = 256

@@ -25,9 +25,9 @@ from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import PacketVerifier
-from chakram.roce.wire import WireEncoder
 from tests.strategies import first_psns, path_mtus, verbs
 from tests.support import examples
 from tests.virtual_wire import make_queue_pair, split

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chakram.errors import PacketError
+from chakram.foundation.errors import PacketError
 from chakram.roce.burst import Burst
 from chakram.roce.constants import BurstKind, Verb
 from chakram.roce.headers import encode_packet
@@ -22,9 +22,9 @@ from chakram.roce.icrc import (
     stride_tables,
 )
 from chakram.roce.opcodes import Opcode
+from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import PacketVerifier
-from chakram.roce.wire import WireEncoder
 from tests.packets import decode_packet
 from tests.strategies import (
     first_psns,

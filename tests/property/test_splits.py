@@ -14,14 +14,14 @@ from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import uneven_schedule
-from chakram.collectives.splits import Splits
-from chakram.control.codec import decode_plan, encode_plan
-from chakram.errors import MatchingError
-from chakram.fabric.shapes import single_switch
-from chakram.predict.simulator.job import simulate_plan
+from chakram.collectives.split_sizes import Splits
+from chakram.control.plan_codec import decode_plan, encode_plan
+from chakram.foundation.errors import MatchingError
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation, split_matrices
+from chakram.topology.common_topologies import single_switch
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
 from tests.strategies import byte_matrices

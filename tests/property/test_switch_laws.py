@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chakram.switch.faults import FaultKind
-from chakram.switch.packets import ECT, NOT_ECT
+from chakram.switch.packet_slots import ECT, NOT_ECT
 from chakram.switch.port import NEVER
 from chakram.switch.settings import CLASSES, Balancing, WatchdogAction
 from tests.property import switch_laws as laws

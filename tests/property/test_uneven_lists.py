@@ -11,25 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.collectives.algorithms import UserAlgorithm, algorithm
-from chakram.collectives.algorithms.listed import (
+from chakram.collectives.algorithms.transfer_lists import (
     ListedAlgorithm,
     check_listed,
     listed_from,
 )
 from chakram.collectives.ops import CollectiveOp
-from chakram.control.codec import decode_plan, encode_plan
+from chakram.control.plan_codec import decode_plan, encode_plan
 from chakram.control.plan_file import decode, encode
-from chakram.controller.plan_summary import summarise_plan
-from chakram.errors import PlanError
-from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import single_switch
+from chakram.foundation.errors import PlanError
 from chakram.predict.bound import bound_ns
-from chakram.predict.simulator.bursts import program_traffic
-from chakram.predict.simulator.job import simulate_plan
+from chakram.predict.simulator.burst_size import program_traffic
+from chakram.predict.simulator.run_plan import simulate_plan
+from chakram.predict.topology_to_fabric_model import fabric_model
+from chakram.preparation.plan_summary import summarise_plan
 from chakram.program.check import ProgramChecks
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
+from chakram.topology.common_topologies import single_switch
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
 from tests.plans import rewritten, saved_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.units import (
+from chakram.foundation.units import (
     exact_byte_rate,
     exact_flops,
     exact_rate,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from tests.diagnosis.bases import NAMESPACES
 from tests.diagnosis.cases import Outcome, judged, table
 from tests.support import require, why_no_lab

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.observe.manifest import COMPLETE, KILLED
-from chakram.observe.run_results import open_run
+from chakram.run_directory.manifest import COMPLETE, KILLED
+from chakram.run_directory.reader import open_run
 from tests.e2e.conftest import _own_network, state_root  # noqa: F401 - fixtures
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment

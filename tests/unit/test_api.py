@@ -17,7 +17,7 @@ import yaml
 
 import chakram
 from chakram import api
-from chakram.errors import RunInterrupted
+from chakram.foundation.errors import RunInterrupted
 from tests.support import REPO_ROOT
 
 INCAST = REPO_ROOT / "configs/incast.yaml"
@@ -138,7 +138,7 @@ class Ran:
         self.threads: list[threading.Thread] = []
         self.cancelled = False
         self.waits = False
-        monkeypatch.setattr(api.shell, "run_experiment", self)
+        monkeypatch.setattr(api.run_experiment, "run_experiment", self)
 
     async def __call__(self, request: Any) -> Any:
         self.worlds.append(request.experiment.fabric.kind)

@@ -43,7 +43,7 @@ def test_a_run(chakram_run, chakram_runs, monkeypatch):
         requests.append(request)
         raise api.RunInterrupted("run", "not now")
 
-    monkeypatch.setattr(api.shell, "run_experiment", end)
+    monkeypatch.setattr(api.run_experiment, "run_experiment", end)
     for changes in (None, {"lab": "mine"}):
         try:
             chakram_run("configs/incast.yaml", set=changes)

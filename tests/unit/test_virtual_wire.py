@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.port import PortEngine
-from chakram.roce.wire import WireEncoder
 from tests.virtual_wire import Livelock, Pair, VirtualClock, make_queue_pair
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chakram_agent.dataplane.port import PortCapabilities
+    from chakram_agent.dataplane.port_options import PortCapabilities
 
 __all__ = ["Port"]
 
@@ -24,7 +24,7 @@ class Port:
         marked: Whether they are marked "congestion experienced".
         source_port: UDP port that they were sent from.
         source_high: Address that they were sent from, as two numbers: see
-            ``chakram.addresses.address_halves``.
+            ``chakram.foundation.ip_addresses.address_halves``.
         source_low: Likewise.
         send_retries: How often there was no room to send, or the interface was down.
         segments: Whether the packets of one send stay together until the kernel or the

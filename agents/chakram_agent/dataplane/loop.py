@@ -14,19 +14,19 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from chakram.addresses import IPV6_EXTRA_BYTES, is_ipv6
+from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.roce.constants import NEVER, BurstKind
-from chakram.roce.contents import ContentsEncoder
 from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
-from chakram.roce.wire import WireEncoder
+from chakram.roce.message_contents import ContentsEncoder
+from chakram.roce.packet_buffer import WireEncoder
 
 if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.port import PortEngine
     from chakram_agent.dataplane.burst_port import Port
-    from chakram_agent.dataplane.pauses import PauseListener
+    from chakram_agent.dataplane.pause_listener import PauseListener
 
 try:
     from chakram_agent.dataplane._batch import poll as exact_poll

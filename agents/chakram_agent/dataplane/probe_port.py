@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chakram_agent.dataplane.udp_sockets import SOL_UDP, UdpSockets
 
 if TYPE_CHECKING:
-    from chakram_agent.dataplane.port import PortOptions
+    from chakram_agent.dataplane.port_options import PortOptions
 
 
 # Not in Python's socket module (linux/in.h, linux/in6.h, linux/udp.h, linux/socket.h).

@@ -30,10 +30,10 @@ import socket
 import struct
 import time
 
-from chakram.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
-from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
+from chakram.foundation.errors import AgentError, FabricError, PortInUse, PrivilegeError
+from chakram.foundation.ip_addresses import LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.port import PortCapabilities, PortOptions, class_of
+from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions, class_of
 
 _log = logging.getLogger(__name__)
 

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chakram.config.suite import load_suite
-from chakram.observe.report.columns import cdf_points, percentiles
-from chakram.observe.report.figures import export_figures
-from chakram.observe.report.page import Plot, Section, render_page
-from chakram.observe.report.run_plots import Curve, curves
-from chakram.observe.run_results import RunResults, open_run
-from chakram.results.bandwidth import bus_factor
+from chakram.report.chromium_figures import export_figures
+from chakram.report.columns import cdf_points, percentiles
+from chakram.report.page import Plot, Section, render_page
+from chakram.report.result_plots import Curve, curves
+from chakram.run_directory.reader import RunResults, open_run
+from chakram.summary.bandwidth import bus_factor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from chakram.results.run_records import CollectiveRecord
+    from chakram.records.run_records import CollectiveRecord
 
 OPS = ("all_reduce", "all_to_all")
 PARTS = (

@@ -3,7 +3,8 @@
 Only the module of the verb that was asked for is imported, and that imports what it
 needs when it runs, so that each stays quick to start.
 Whatever goes wrong is one sentence on stderr that says where, what was found and what
-to do, and an exit code (see ``chakram.errors``); a traceback only with ``--debug``.
+to do, and an exit code (see ``chakram.foundation.errors``); a traceback only with
+``--debug``.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Annotated
 import typer
 
 import chakram
-from chakram.cli.examples import add_examples
-from chakram.errors import (
+from chakram.cli.common.examples import add_examples
+from chakram.foundation.errors import (
     ChakramError,
     EnvironmentProblem,
     InputError,
     RunInterrupted,
 )
-from chakram.plain_text import plain_output
-from chakram.units import about_size, format_size
+from chakram.foundation.text_escaping import plain_output
+from chakram.foundation.units import about_size, format_size
 
 __all__ = ["command_line", "main"]
 

@@ -9,10 +9,16 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from chakram.cli.consoles import Console, facts_table
-from chakram.cli.options import Json, print_json
-from chakram.errors import ConfigError
-from chakram.units import format_size, format_time, parse_rate, parse_size, parse_time
+from chakram.cli.common.console_styles import Console, facts_table
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import (
+    format_size,
+    format_time,
+    parse_rate,
+    parse_size,
+    parse_time,
+)
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
@@ -101,7 +107,7 @@ def show(
     """Show the steps of an algorithm: transfers, bytes, and the time it needs."""
     from chakram.collectives.algorithms import algorithm_fitting
     from chakram.collectives.schedule_check import check_schedule
-    from chakram.user_algorithms.refusal import refuse_problems
+    from chakram.user_algorithms.file_errors import refuse_problems
 
     which = _op(op) if op is not None else _op_with(name)
     nranks = nranks or 8
@@ -153,7 +159,7 @@ def check(
 
 def _op(name: str) -> CollectiveOp:
     from chakram.collectives.ops import CollectiveOp
-    from chakram.settings.mistakes import suggest
+    from chakram.settings.located_errors import suggest
 
     known = [each.value for each in CollectiveOp]
     if name not in known:
@@ -196,7 +202,7 @@ def _check_root(root: int, nranks: int) -> None:
 def _print(
     how: Algorithm, size: str, rate: str, delay: str, *, as_json: bool, **of: Any
 ) -> None:
-    from chakram.controller.algorithm_summary import summarise_algorithm
+    from chakram.preparation.algorithm_summary import summarise_algorithm
 
     summary = summarise_algorithm(
         how,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.bench_programs import (
+from chakram.cli.common.bench_programs import (
     ELEMENT_BYTES,
     IGNORED,
     PROGRAMS,
@@ -29,20 +29,20 @@ from chakram.cli.bench_programs import (
     sizes_of,
     uneven_size,
 )
-from chakram.cli.options import Json, Overrides, Runs, overrides_of, print_json
-from chakram.cli.progress import run_request
-from chakram.errors import (
+from chakram.cli.common.options import Json, Overrides, Runs, overrides_of, print_json
+from chakram.cli.common.progress import run_request
+from chakram.foundation.errors import (
     ConfigError,
     EnvironmentProblem,
     GateFailed,
     RunInterrupted,
 )
-from chakram.units import format_size, format_time
+from chakram.foundation.units import format_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.controller.outcome import RunOutcome
-    from chakram.observe.nccl_output import BenchRow, BenchSize, BenchTest
+    from chakram.console.nccl_tests_output import BenchRow, BenchSize, BenchTest
+    from chakram.execution.outcome import RunOutcome
 
 
 _MOST_ITERATIONS = 100_000
@@ -154,12 +154,12 @@ def bench(
     """
     import chakram
     from chakram.cli.init import configs_folder
-    from chakram.observe import nccl_output
-    from chakram.observe.run_results import open_run
-    from chakram.results.bandwidth import bus_factor
+    from chakram.console import nccl_tests_output
+    from chakram.run_directory.reader import open_run
+    from chakram.summary.bandwidth import bus_factor
 
     if test not in PROGRAMS:
-        from chakram.settings.mistakes import suggest
+        from chakram.settings.located_errors import suggest
 
         raise ConfigError(
             f"chakram bench {test}", "there is no such test", suggest(test, PROGRAMS)
@@ -240,12 +240,14 @@ def bench(
     factor = 1.0
     if test != "hypercube_perf":
         factor = float(bus_factor(program.op, nranks=nranks))
-    bench_test = nccl_output.BenchTest(
+    bench_test = nccl_tests_output.BenchTest(
         name=test,
         nranks=nranks,
         factor=factor,
         sizes=sizes,
-        devices=tuple((f"port{rank}", nccl_output.DEVICE) for rank in range(nranks)),
+        devices=tuple(
+            (f"port{rank}", nccl_tests_output.DEVICE) for rank in range(nranks)
+        ),
         datatype=datatype,
         redop=op if test in REDUCING else "none",
         root=root if test in ROOTED else None,
@@ -298,13 +300,13 @@ def bench(
                 raise
             stopped = error
             continue
-        found = nccl_output.measured_rows(
+        found = nccl_tests_output.measured_rows(
             open_run(outcome.directory), bench_test, cycles=run_cycles or 1
         )
         said_banners = outcome.summary.banners
         lines = [f"# !! {each}" for each in said_banners] if cycles else []
         if not cycles:
-            lines += nccl_output.opening(
+            lines += nccl_tests_output.opening(
                 bench_test,
                 banners=said_banners,
                 notes=[
@@ -315,13 +317,13 @@ def bench(
             )
         now = f"{datetime.now():{_TIME}}"  # noqa: DTZ005 (as nccl-tests prints it)
         for rows in found:
-            lines += nccl_output.cycle_lines(bench_test, rows, printed=now)
+            lines += nccl_tests_output.cycle_lines(bench_test, rows, printed=now)
         if not as_json:
             print("\n".join(lines), flush=True)
         cycles += found
         banners = tuple(dict.fromkeys((*banners, *said_banners)))
         directory = str(outcome.directory)
-    document = nccl_output.document(
+    document = nccl_tests_output.document(
         bench_test,
         cycles,
         args=[test, *sys.argv[sys.argv.index(test) + 1 :]]
@@ -339,7 +341,7 @@ def bench(
     if as_json:
         print_json("bench", document)
     else:
-        for line in nccl_output.closing(
+        for line in nccl_tests_output.closing(
             bench_test, cycles, notes=notes, directory=directory
         ):
             print(line)
@@ -414,7 +416,7 @@ def _byte_ns(experiment: Experiment, test: BenchTest, rate_bps: int) -> float:
     """Return what a byte of S takes at least: by its algorithm, where one is named."""
     from chakram.collectives.algorithms import AUTO, algorithm_fitting
     from chakram.collectives.ops import nccl_size_bytes
-    from chakram.controller.algorithm_summary import summarise_algorithm
+    from chakram.preparation.algorithm_summary import summarise_algorithm
 
     op = PROGRAMS[test.name].op
     choice = experiment.algorithm_of(op)
@@ -440,8 +442,8 @@ def _outcome(
     runs: Path | None,
     quiet: bool,
 ) -> RunOutcome:
-    from chakram.controller.shell import run_experiment
-    from chakram.controller.virtual_time import simulate_experiment
+    from chakram.execution.run_experiment import run_experiment
+    from chakram.simulation.simulate_experiment import simulate_experiment
 
     with run_request(settings, text, runs=runs, quiet=quiet) as request:
         if world == "simulate":

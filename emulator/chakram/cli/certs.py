@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
-from chakram.errors import ConfigError
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import ConfigError
 
 _AUTHORITY_KEY = "ca.key"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.options import (
+from chakram.cli.common.options import (
     Json,
     Wide,
     output_width,
@@ -20,7 +20,7 @@ from chakram.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from chakram.results.comparison import Comparison, Difference, Times
+    from chakram.analysis.comparison import Comparison, Difference, Times
 
 
 _LISTED = 10
@@ -53,8 +53,8 @@ def compare(
 
     Only differences that repetitions show to be more than chance are listed.
     """
-    from chakram.observe.sides import read_side
-    from chakram.results.comparison import compare as compared
+    from chakram.analysis.comparison import compare as compared
+    from chakram.analysis.comparison_inputs import read_side
 
     a = read_side(first)
     found = [compared(a, read_side(path)) for path in others]
@@ -69,7 +69,7 @@ def compare(
 
 
 def _print(found: Comparison, *, every: bool, width: int | None) -> None:
-    from chakram.results.comparison import LEVELS, sentences
+    from chakram.analysis.comparison import LEVELS, sentences
 
     for name, side in (("A", found.a), ("B", found.b)):
         print(f"{name}  {side.name} ({side.kind})")
@@ -108,8 +108,8 @@ def _print(found: Comparison, *, every: bool, width: int | None) -> None:
 
 
 def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
-    from chakram.observe.number_format import errors_text, percent_text, time_text
-    from chakram.observe.text_table import Column
+    from chakram.console.number_format import errors_text, percent_text, time_text
+    from chakram.console.text_table import Column
 
     most = max(len(each.label) for each in rows)
     if width is not None:
@@ -161,7 +161,7 @@ def _wrapped(text: str, width: int | None) -> str:
 
 
 def _document(found: Comparison) -> dict[str, Any]:
-    from chakram.results.comparison import sentences
+    from chakram.analysis.comparison import sentences
 
     first = found.first
     return {
@@ -216,8 +216,8 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Say which settings of two runs or experiments differ."""
-    from chakram.observe.text_table import Column
-    from chakram.results.comparison import differing_settings, setting_text
+    from chakram.analysis.comparison import differing_settings, setting_text
+    from chakram.console.text_table import Column
 
     a, b = (_settings(path) for path in (first, second))
     # An experiment file says nothing of versions and hosts.
@@ -263,8 +263,8 @@ def _section(key: str) -> str:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    from chakram.observe.run_results import open_run
-    from chakram.observe.sides import flattened, run_settings
+    from chakram.analysis.comparison_inputs import flattened, run_settings
+    from chakram.run_directory.reader import open_run
 
     if path.is_dir():
         return run_settings(open_run(path))

@@ -9,13 +9,13 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Column, Table
 
-from chakram.cli.consoles import Console
-from chakram.cli.options import Json, print_json
-from chakram.errors import ConfigError
-from chakram.units import format_rate, parse_rate
+from chakram.cli.common.console_styles import Console
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import format_rate, parse_rate
 
 if TYPE_CHECKING:
-    from chakram.settings.mistakes import Mistake
+    from chakram.settings.located_errors import Mistake
 
 
 Profile = Annotated[
@@ -76,7 +76,7 @@ def dcqcn(
     from chakram.config import congestion
     from chakram.config.vendor_names import knob_named, to_vendor
     from chakram.roce.congestion.dcqcn import Dcqcn
-    from chakram.settings.mistakes import from_validation
+    from chakram.settings.located_errors import from_validation
 
     line_rate_bps = parse_rate(rate, where="--rate")
     known = Dcqcn.profiles.names
@@ -164,7 +164,7 @@ def dcqcn(
 
 def _told(mistakes: list[Mistake], profile: str) -> ConfigError:
     """Return the error that tells all *mistakes*, each at what was given."""
-    from chakram.settings.mistakes import report
+    from chakram.settings.located_errors import report
 
     places = [
         replace(each, location=_on_the_command_line(each.location, profile))
@@ -189,7 +189,7 @@ def _on_the_command_line(
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
     """Return what options of the form name=value say; values as in a file."""
-    from chakram.settings.document import parse_document
+    from chakram.settings.yaml_document import parse_document
 
     pairs = {}
     for text in given or []:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 import typer
 from rich.table import Table
 
-from chakram.cli.consoles import Console
-from chakram.cli.options import Json, print_json
-from chakram.errors import EnvironmentProblem
+from chakram.cli.common.console_styles import Console
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import EnvironmentProblem
 
 
 def doctor(
@@ -19,7 +19,7 @@ def doctor(
 
     The exit code is 3 if no namespace lab can be built here.
     """
-    from chakram.fabric.probe import probe_all
+    from chakram.fabric.machine_probe import probe_all
 
     probes = probe_all()
     missing = [probe for probe in probes if probe.needed and not probe.ok]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import chakram
-from chakram.cli import options
-from chakram.cli.progress import run_request
-from chakram.errors import ConfigError
+from chakram.cli.common import options
+from chakram.cli.common.progress import run_request
+from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chakram.observe.run_results import RunResults
+    from chakram.run_directory.reader import RunResults
 
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def _results_of(
     source: Path, overrides: list[str] | None, runs: Path | None, *, quiet: bool
 ) -> RunResults:
     """Return a run's results, or those of an experiment's simulation."""
-    from chakram.observe.run_results import open_run
+    from chakram.run_directory.reader import open_run
 
     if source.is_dir():
         if overrides:
@@ -48,7 +48,7 @@ def _results_of(
             )
         return open_run(source)
     settings, text = options.read_experiment(source, overrides)
-    from chakram.controller.virtual_time import simulate_experiment
+    from chakram.simulation.simulate_experiment import simulate_experiment
 
     with run_request(settings, text, runs=runs, quiet=quiet) as request:
         outcome = simulate_experiment(request)
@@ -111,7 +111,7 @@ def astra_sim(
     settings, _ = options.read_experiment(experiment, overrides)
     from chakram.chakra.read.groups import encode_group_file
     from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
-    from chakram.controller.astra_sim_inputs import PREFIX, astra_sim_inputs
+    from chakram.simulation.astra_sim_inputs import PREFIX, astra_sim_inputs
 
     inputs = astra_sim_inputs(settings)
     _refuse(out, inputs.files, force=force)
@@ -137,38 +137,38 @@ def astra_sim(
 
 def _flow_times(results: RunResults) -> bytes:
     """Write fct.txt: every message, as ns-3's RDMA model (HPCC's) writes it."""
-    from chakram.observe.exports import flow_times
-    from chakram.results.readers.ns3 import flow_times_text
+    from chakram.formats.ns3 import flow_times_text
+    from chakram.run_directory.record_exports import flow_times
 
     return flow_times_text(flow_times(results)).encode()
 
 
 def _pauses(results: RunResults) -> bytes:
     """Write pfc.txt: when ports were paused and went on, from samples of links."""
-    from chakram.observe.exports import pause_events
-    from chakram.results.readers.ns3 import pauses_text
+    from chakram.formats.ns3 import pauses_text
+    from chakram.run_directory.record_exports import pause_events
 
     return pauses_text(pause_events(results)).encode()
 
 
 def _queue_lengths(results: RunResults) -> bytes:
     """Write qlen.txt: the queues of switches at every sample of links."""
-    from chakram.observe.exports import queue_lengths
-    from chakram.results.readers.ns3 import queue_lengths_text
+    from chakram.formats.ns3 import queue_lengths_text
+    from chakram.run_directory.record_exports import queue_lengths
 
     return queue_lengths_text(queue_lengths(results)).encode()
 
 
 def _pairs(results: RunResults) -> bytes:
     """Write p2p.csv: messages and bytes of every pair of ranks."""
-    from chakram.observe.exports import pairs_csv
+    from chakram.run_directory.record_exports import pairs_csv
 
     return pairs_csv(results)
 
 
 def _links(results: RunResults) -> bytes:
     """Write links.csv: what went through each direction of every link."""
-    from chakram.observe.exports import links_csv
+    from chakram.run_directory.record_exports import links_csv
 
     return links_csv(results)
 
@@ -208,7 +208,7 @@ def nccl_tests(
     as_json: options.Json = False,
 ) -> None:
     """Write the collectives of a run as nccl-tests 2.19 does with -J, a file a test."""
-    from chakram.observe.nccl_output import documents_of
+    from chakram.console.nccl_tests_output import documents_of
 
     results = _results_of(source, overrides, runs, quiet=as_json)
     documents, notes = documents_of(results, version=chakram.__version__)
@@ -236,8 +236,8 @@ def openmetrics(
     as_json: options.Json = False,
 ) -> None:
     """Write run.om: the metrics of a run with times, as promtool reads them."""
-    from chakram.observe.backfill import openmetrics as lines_of
-    from chakram.units import parse_time
+    from chakram.foundation.units import parse_time
+    from chakram.metrics.backfill import openmetrics as lines_of
 
     step_ns = parse_time(step, where=_STEP)
     if step_ns < 10**6 or step_ns % 10**6:

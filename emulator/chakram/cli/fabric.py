@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from chakram.cli.consoles import Console
-from chakram.cli.options import Json, print_json
-from chakram.errors import ConfigError, NoLab
-from chakram.units import format_rate, format_time
+from chakram.cli.common.console_styles import Console
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import ConfigError, NoLab
+from chakram.foundation.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.fabric.description import LabState
-    from chakram.fabric.lab import LabStatus
-    from chakram.fabric.topology import Topology
+    from chakram.fabric.labs.description import LabState
+    from chakram.fabric.labs.lab import LabStatus
+    from chakram.topology.topology import Topology
 
 
 app = typer.Typer(
@@ -82,9 +82,9 @@ def show(
 ) -> None:
     """Draw hosts, switches and links of an experiment, and list them."""
     from chakram.config.experiment import load_experiment
-    from chakram.fabric.drawing import terminal_lines
+    from chakram.console.summary_document import fabric_document
     from chakram.fabric.infragraph import to_infragraph
-    from chakram.observe.document import fabric_document
+    from chakram.topology.drawing import terminal_lines
 
     settings = load_experiment(experiment)
     topology = settings.written.fabric.to_topology(settings.fabric.nports)
@@ -143,8 +143,8 @@ def _has_braille() -> bool:
 
 def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -> None:
     from chakram.chakra.write.new_file import new_file, refuse_existing
-    from chakram.observe.report.figures import drawn_figures
-    from chakram.observe.report.topology_page import fabric_page
+    from chakram.report.chromium_figures import drawn_figures
+    from chakram.report.topology_page import fabric_page
 
     kind = out.suffix.removeprefix(".")
     if kind not in ("html", "svg", "png"):
@@ -174,12 +174,12 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Print an InfraGraph document's fabric for an experiment."""
-    from chakram.bounded import read_bounded
     from chakram.fabric.infragraph import (
         SIZE_LIMIT_BYTES,
         graph_section,
         read_infragraph,
     )
+    from chakram.foundation.bounded_reading import read_bounded
 
     text = read_bounded(
         infragraph,
@@ -207,7 +207,7 @@ def down(
     as_json: Json = False,
 ) -> None:
     """End a lab and remove all it made, also after a crash."""
-    from chakram.fabric import lab as labs
+    from chakram.fabric.labs import lab as labs
 
     if (lab is None) != every:
         raise ConfigError(
@@ -240,7 +240,7 @@ def down(
 @app.command()
 def status(as_json: Json = False) -> None:
     """Show the labs of this user, also left-over ones."""
-    from chakram.fabric import lab as labs
+    from chakram.fabric.labs import lab as labs
 
     found = labs.status()
     if as_json:
@@ -273,7 +273,7 @@ def _condition(status: LabStatus) -> str:
 
 
 def _state_fields(state: LabState) -> dict[str, object]:
-    from chakram.fabric.description import encode_state
+    from chakram.fabric.labs.description import encode_state
 
     fields: dict[str, object] = json.loads(encode_state(state))
     return fields
@@ -303,7 +303,7 @@ def _print_state(state: LabState) -> None:
     enter = f"ip netns exec {first.netns_name}"
     if first.netns_name is None:
         own = f"{state.holder_pid} --netns {first.netns}"
-        enter = f"{shlex.quote(sys.executable)} -m chakram.fabric.enter {own} --"
+        enter = f"{shlex.quote(sys.executable)} -m chakram.fabric.enter_lab {own} --"
     for note in state.notes:
         print(f"note: {note}")
     print(f"lab {state.name} is up; a command on {first.name}: {enter} COMMAND")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
-from chakram.errors import EnvironmentProblem, GateFailed
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import EnvironmentProblem, GateFailed
 
 if TYPE_CHECKING:
-    from chakram.observe.gate import Faults, Verdict
+    from chakram.analysis.gate import Faults, Verdict
 
 
 def gate(
@@ -41,7 +41,7 @@ def gate(
 
     The exit code is 6 if a rule does not hold, or cannot be judged.
     """
-    from chakram.observe import gate as gates
+    from chakram.analysis import gate as gates
 
     judgement = gates.judge(gates.read_rules(rules), run, baseline, faults=_faults)
     verdicts = judgement.verdicts
@@ -73,9 +73,9 @@ def gate(
 
 def _faults(run: Path) -> Faults:
     """Return the confirmed faults of a run; see ``chakram why``."""
-    from chakram.controller.verification import verify
-    from chakram.observe.run_results import open_run
-    from chakram.observe.why import why_of
+    from chakram.analysis.run_causes import why_of
+    from chakram.diagnosis.verification import verify
+    from chakram.run_directory.reader import open_run
 
     results = open_run(run)
     verified = verify(results, why_of(results))

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from chakram.chakra.write.new_file import new_file
-from chakram.cli.options import Json, print_json
-from chakram.errors import ConfigError
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import ConfigError
 
 _MODELINE = "# yaml-language-server: $schema="
 _SCHEMA = "schema/experiment.schema.json"

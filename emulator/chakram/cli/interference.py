@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, json_text
-from chakram.cli.outcome import print_table
-from chakram.errors import ConfigError, RunDirectoryError
-from chakram.units import about_size, format_time
+from chakram.cli.common.options import Json, json_text
+from chakram.cli.common.outcome import print_table
+from chakram.foundation.errors import ConfigError, RunDirectoryError
+from chakram.foundation.units import about_size, format_time
 
 if TYPE_CHECKING:
+    from chakram.analysis.interference import Factor, JobInterference
     from chakram.config.experiment import Experiment
-    from chakram.controller.outcome import RunOutcome
-    from chakram.results.interference import Factor, JobInterference
+    from chakram.execution.outcome import RunOutcome
 
 
 LEAST_OVERLAP = 0.9
@@ -57,7 +57,7 @@ def interference(
     as_json: Json = False,
 ) -> None:
     """Compare jobs that shared a fabric with each alone."""
-    from chakram.observe.run_results import open_run
+    from chakram.run_directory.reader import open_run
 
     directories: dict[str, Path] = {}
     for path in alone:
@@ -120,8 +120,8 @@ def _show(
     as_json: bool,
     with_banners: bool,
 ) -> None:
-    from chakram.observe.run_results import open_run
-    from chakram.results.interference import interference as compared
+    from chakram.analysis.interference import interference as compared
+    from chakram.run_directory.reader import open_run
 
     results = open_run(together)
     measurements = results.measurements()
@@ -156,7 +156,7 @@ def _show(
 
 def _notes(found: Sequence[JobInterference]) -> list[str]:
     """Return what a reader has to know before any factor."""
-    from chakram.results.run_records import is_generator_bound
+    from chakram.records.run_records import is_generator_bound
 
     notes = []
     for job in found:
@@ -178,7 +178,7 @@ def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     from rich.box import SIMPLE
     from rich.table import Column, Table
 
-    from chakram.cli.consoles import Console
+    from chakram.cli.common.console_styles import Console
 
     console = Console()
     if not console.is_terminal:

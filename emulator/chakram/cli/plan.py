@@ -11,15 +11,15 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Column, Table
 
-from chakram.addresses import IPV6
-from chakram.cli import options
-from chakram.cli.consoles import Console, facts_table
-from chakram.cli.progress import ProgressReporter
-from chakram.units import about_size, format_time
+from chakram.cli.common import options
+from chakram.cli.common.console_styles import Console, facts_table
+from chakram.cli.common.progress import ProgressReporter
+from chakram.foundation.ip_addresses import IPV6
+from chakram.foundation.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.controller.plan_summary import PlanSummary
+    from chakram.preparation.plan_summary import PlanSummary
 
 
 _MOST_HOSTS = 8
@@ -53,14 +53,14 @@ def plan(
 def _summary(
     settings: Experiment, progress: ProgressReporter, save: Path | None
 ) -> PlanSummary:
-    from chakram.controller.experiment_warnings import experiment_warnings
-    from chakram.controller.job_loading import load_jobs
-    from chakram.controller.plan_summary import summarise_plan
-    from chakram.controller.planning import build_plan, planned_ports
+    from chakram.preparation.experiment_warnings import experiment_warnings
+    from chakram.preparation.job_loading import load_jobs
+    from chakram.preparation.plan_summary import summarise_plan
+    from chakram.preparation.planning import build_plan, planned_ports
 
     jobs = load_jobs(settings)
     if save is not None:
-        from chakram.controller.saved_plans import save_plan
+        from chakram.preparation.saved_plans import save_plan
 
         save_plan(save, settings, jobs)
     progress.phase("placing ranks")
@@ -165,7 +165,7 @@ def _dilation(summary: PlanSummary) -> list[tuple[str, str]]:
 
 
 def _agents(summary: PlanSummary) -> str:
-    from chakram.fabric.kinds.kind import SIMULATED_AGENT
+    from chakram.fabric.fabric_types.base import SIMULATED_AGENT
 
     return ", ".join(
         ("this machine" if name == SIMULATED_AGENT else f"agent {name}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli import options
-from chakram.cli.progress import run_request
+from chakram.cli.common import options
+from chakram.cli.common.progress import run_request
 
 if TYPE_CHECKING:
     from chakram.preflight.report import PreflightReport
@@ -33,7 +33,7 @@ def preflight(
     The exit code is 5 if something is not as the experiment needs it.
     """
     settings, text = options.read_experiment(experiment, overrides, lab=lab)
-    from chakram.controller.preflight_run import preflight_experiment
+    from chakram.execution.preflight_run import preflight_experiment
 
     with run_request(settings, text, runs=runs, quiet=as_json) as request:
         outcome = asyncio.run(preflight_experiment(request))
@@ -41,7 +41,7 @@ def preflight(
         outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json
     )
     if not outcome.report.passed:
-        from chakram.errors import PreflightFailed
+        from chakram.foundation.errors import PreflightFailed
 
         raise typer.Exit(PreflightFailed.exit_code)
 
@@ -51,7 +51,7 @@ def show_preflight(
 ) -> None:
     """Print what a preflight has found, and where that is kept."""
     if as_json:
-        from chakram.observe.preflight_files import preflight_document
+        from chakram.run_directory.preflight_files import preflight_document
 
         options.print_json(
             "preflight",
@@ -62,7 +62,7 @@ def show_preflight(
             },
         )
         return
-    from chakram.cli.preflight_tables import print_report
+    from chakram.cli.common.preflight_tables import print_report
 
     if dilation != 1:
         print(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 
 _Force = Annotated[bool, typer.Option("--force", help="Replace a file of that name.")]
 
@@ -40,13 +40,13 @@ def report(
 ) -> None:
     """Write a run, several, or a sweep as one offline HTML page."""
     from chakram.chakra.write.new_file import new_file, refuse_existing
-    from chakram.observe.report.bmwg_page import bmwg_page
-    from chakram.observe.report.compare_page import MOST_RUNS, compare_page
-    from chakram.observe.report.figures import export_figures
-    from chakram.observe.report.run_page import run_page
-    from chakram.observe.report.suite_page import suite_page
-    from chakram.observe.run_results import open_run, runs_in
-    from chakram.observe.sweep_folder import is_sweep
+    from chakram.report.bmwg_page import bmwg_page
+    from chakram.report.chromium_figures import export_figures
+    from chakram.report.compare_page import MOST_RUNS, compare_page
+    from chakram.report.run.page import run_page
+    from chakram.report.sweep.page import suite_page
+    from chakram.run_directory.reader import open_run, runs_in
+    from chakram.sweep.folder import is_sweep
 
     sweeps = [each for each in directories if is_sweep(each)]
     if not sweeps:
@@ -87,9 +87,9 @@ def timeline(
 ) -> None:
     """Write a run as a timeline that ui.perfetto.dev opens."""
     from chakram.chakra.write.new_file import new_file
-    from chakram.observe.report.run_data import RunData
-    from chakram.observe.run_results import open_run
-    from chakram.observe.timeline import write_timeline
+    from chakram.report.perfetto_timeline import write_timeline
+    from chakram.report.run.data import RunData
+    from chakram.run_directory.reader import open_run
 
     results = open_run(directory)
     data = RunData(results)

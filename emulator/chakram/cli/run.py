@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli import options
+from chakram.cli.common import options
+from chakram.cli.common.outcome import show_outcome
+from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
-from chakram.cli.outcome import show_outcome
-from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
-    from chakram.controller.outcome import RunOutcome
+    from chakram.execution.outcome import RunOutcome
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
     )
 
     def run_one(job: str | None) -> RunOutcome:
-        from chakram.controller.shell import run_experiment
+        from chakram.execution.run_experiment import run_experiment
 
         with run_request(
             settings,

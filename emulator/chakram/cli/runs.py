@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 
 if TYPE_CHECKING:
-    from chakram.observe.run_list import ListedRun
+    from chakram.run_directory.run_list import ListedRun
 
 
 _HEADINGS = (
@@ -37,7 +37,7 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs: when, what, how they ended, key figures."""
-    from chakram.observe.run_list import list_runs
+    from chakram.run_directory.run_list import list_runs
 
     found, unreadable = list_runs(folder)
     if as_json:
@@ -75,7 +75,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
-    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.console.number_format import MISSING, percent_text, time_text
 
     manifest, figures = run.manifest, run.figures
     busbw = figures.busbw

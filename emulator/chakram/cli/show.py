@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.options import Json, Wide, print_json
-from chakram.cli.outcome import print_table
+from chakram.cli.common.options import Json, Wide, print_json
+from chakram.cli.common.outcome import print_table
 from chakram.cli.preflight import show_preflight
-from chakram.errors import RunDirectoryError
+from chakram.foundation.errors import RunDirectoryError
 
 
 def show(
@@ -43,9 +43,9 @@ def show(
     """
     from pyarrow.csv import write_csv
 
-    from chakram.observe.document import summary_document
-    from chakram.observe.preflight_files import ended_by_preflight, read_preflight
-    from chakram.observe.run_results import open_run
+    from chakram.console.summary_document import summary_document
+    from chakram.run_directory.preflight_files import ended_by_preflight, read_preflight
+    from chakram.run_directory.reader import open_run
 
     if queue_pairs + ports + preflight > 1:
         raise typer.BadParameter("one of --queue-pairs, --ports and --preflight")
@@ -95,9 +95,9 @@ def show(
 
 def _is_preflight(directory: Path) -> bool:
     """Tell whether a preflight is all that there is: runs may have one, too."""
-    from chakram.observe.manifest import MANIFEST
-    from chakram.observe.plan_document import PLAN
-    from chakram.observe.preflight_files import PREFLIGHT
+    from chakram.run_directory.manifest import MANIFEST
+    from chakram.run_directory.plan_document import PLAN
+    from chakram.run_directory.preflight_files import PREFLIGHT
 
     # What cannot be looked into is explained by who opens it.
     there = [

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli import options
+from chakram.cli.common import options
+from chakram.cli.common.outcome import show_outcome
+from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
-from chakram.cli.outcome import show_outcome
-from chakram.cli.progress import run_request
 
 if TYPE_CHECKING:
-    from chakram.controller.outcome import RunOutcome
+    from chakram.execution.outcome import RunOutcome
 
 
 def simulate(
@@ -57,7 +57,7 @@ def simulate(
         overrides,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
-    from chakram.controller.virtual_time import simulate_experiment
+    from chakram.simulation.simulate_experiment import simulate_experiment
 
     def run_one(job: str | None) -> RunOutcome:
         with run_request(
@@ -71,7 +71,7 @@ def simulate(
     outcome = run_one(alone)
     others = None
     if against is not None:
-        from chakram.controller.against import beside_file
+        from chakram.analysis.simulator_output_match import beside_file
 
         others = (against, beside_file(against, outcome.directory))
     show_outcome(outcome, as_json=as_json, wide=wide, against=others)

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, Wide, output_width, print_columns, print_json
-from chakram.errors import ConfigError, RunFailed
+from chakram.cli.common.options import (
+    Json,
+    Wide,
+    output_width,
+    print_columns,
+    print_json,
+)
+from chakram.foundation.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
-    from chakram.observe.sweep_folder import CellRun, Outcome
-    from chakram.observe.sweep_tables import CellResult
+    from chakram.sweep.folder import CellRun, Outcome
+    from chakram.sweep.tables import CellResult
 
 
 def sweep(
@@ -56,9 +62,9 @@ def sweep(
     The exit code is 4 if a cell failed; the same command tries those again.
     """
     from chakram.config.suite import load_suite
-    from chakram.controller.sweep import run_cells, shard
-    from chakram.observe import sweep_folder
-    from chakram.observe.sweep_tables import cell_results, rows, write_rows
+    from chakram.sweep import folder as sweep_folder
+    from chakram.sweep.runner import run_cells, shard
+    from chakram.sweep.tables import cell_results, rows, write_rows
 
     plan = load_suite(suite)
     folder = out or Path("sweeps") / plan.suite.name
@@ -166,8 +172,8 @@ def _print(
     results: Sequence[CellResult], keys: Sequence[str], *, width: int | None
 ) -> None:
     from chakram.config.suite import text
-    from chakram.observe import number_format
-    from chakram.observe.text_table import Column
+    from chakram.console import number_format
+    from chakram.console.text_table import Column
 
     if not results:
         print("# no cell has a result")
@@ -215,7 +221,7 @@ def _print(
 
 
 def _change(result: CellResult) -> str:
-    from chakram.observe.number_format import percent_text
+    from chakram.console.number_format import percent_text
 
     if result.difference is None:
         return "base" if result.cell.baseline is None else "N/A"
@@ -231,7 +237,7 @@ def _document(
     missing: Sequence[CellRun],
     failed: Sequence[tuple[CellRun, str]],
 ) -> None:
-    from chakram.observe.sweep_tables import cell_document
+    from chakram.sweep.tables import cell_document
 
     print_json(
         "sweep",

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
-from chakram.errors import InputError
+from chakram.cli.common.options import Json, print_json
+from chakram.foundation.errors import InputError
 
 
 def validate(
@@ -19,8 +19,8 @@ def validate(
 
     The exit code is 2 if anything is not as a run leaves it.
     """
-    from chakram.observe.run_results import open_run
-    from chakram.observe.validation import check_run
+    from chakram.run_directory.reader import open_run
+    from chakram.run_directory.validation import check_run
 
     results = open_run(run)
     found = check_run(results)

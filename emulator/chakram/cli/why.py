@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from chakram.observe.run_results import RunResults
-    from chakram.results.causes import Why
-    from chakram.results.verdict import Finding, Suspect, Verdict
+    from chakram.analysis.cause_ranking import Finding, Suspect, Verdict
+    from chakram.analysis.charged_causes import Why
+    from chakram.run_directory.reader import RunResults
 
 
 _CAUSES = 4
@@ -65,8 +65,8 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Explain where a run lost time: causes, links and ranks."""
-    from chakram.observe.run_results import open_run
-    from chakram.observe.why import why_difference, why_document
+    from chakram.analysis.run_causes import why_difference, why_document
+    from chakram.run_directory.reader import open_run
 
     if other is not None:
         sides = [
@@ -97,14 +97,14 @@ def _explained(
     budget_s: float,
     no_verify: bool,
 ) -> tuple[Why, Verdict | None, str | None]:
-    from chakram.observe.why import why_of
+    from chakram.analysis.run_causes import why_of
 
     found = why_of(results, until=until, job=job)
     if no_verify:
         return found, None, "--no-verify"
     if until is not None:
         return found, None, "--until explains a part of the iteration"
-    from chakram.controller.verification import verify
+    from chakram.diagnosis.verification import verify
 
     verified = verify(results, found, job=job, budget_s=budget_s, say=_say)
     return found, verified.verdict, verified.reason
@@ -135,7 +135,7 @@ def _lines(
     why: Why, verdict: Verdict | None, reason: str | None, *, dilation: int
 ) -> list[str]:
     """Return the answer first, then what it rests on."""
-    from chakram.observe.number_format import time_text
+    from chakram.console.number_format import time_text
 
     def time(time_ns: float) -> str:
         mean_ns = int(time_ns) // max(1, why.iterations)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from chakram.fields import MAX_NAMES, AtMost, Name
+from chakram.foundation.field_bounds import MAX_NAMES, AtMost, Name
 
 WORLD = "world"
 """Name of the group of all ranks of a job, where the trace gives it none."""

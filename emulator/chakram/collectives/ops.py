@@ -20,8 +20,8 @@ barrier          0                           0                   -
 ===============  ==========================  ==================  ============
 
 An all_to_all_v is an all_to_all with splits, bytes for every pair of ranks
-(``chakram.collectives.splits``).  Its send buffers differ, so the mean over the ranks,
-rounded up, stands for them: with even splits it is the size of the all_to_all.
+(``chakram.collectives.split_sizes``).  Its send buffers differ, so the mean over the
+ranks, rounded up, stands for them: with even splits it is the size of the all_to_all.
 
 Source of the last two columns: nccl-tests, doc/PERFORMANCE.md and the per-collective
 sources (the factors of gather, scatter and sendrecv stand only there); of all_to_all_v

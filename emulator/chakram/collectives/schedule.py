@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.splits import Splits
+    from chakram.collectives.split_sizes import Splits
 
 
 class Transfer(NamedTuple):

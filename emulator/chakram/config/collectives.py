@@ -29,10 +29,10 @@ from chakram.collectives.algorithms import (
     user_algorithms,
 )
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ConfigError, ScheduleError
-from chakram.settings.mistakes import Mistake, suggest
+from chakram.foundation.errors import ConfigError, ScheduleError
+from chakram.foundation.units import parse_size
+from chakram.settings.located_errors import Mistake, suggest
 from chakram.settings.quantities import problem, resolved_path
-from chakram.units import parse_size
 
 _EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
 _USERS = {

@@ -36,13 +36,13 @@ from pydantic import (
     model_validator,
 )
 
-from chakram import units
 from chakram.config.vendor_names import VendorValues, from_vendor
-from chakram.errors import ConfigError, PlugInError
+from chakram.foundation import units
+from chakram.foundation.errors import ConfigError, PlugInError
 from chakram.roce.congestion import CONTROLS, all_parameters
 from chakram.roce.congestion.parameters import LINE_RATE, SHARE_UNIT, Kind, Parameter
 from chakram.roce.congestion.profiles.vendors import VendorNumber, Vendors
-from chakram.settings.mistakes import Location, Mistake, report, suggest
+from chakram.settings.located_errors import Location, Mistake, report, suggest
 from chakram.settings.quantities import (
     BOUNDS,
     LARGEST_RATE_BPS,

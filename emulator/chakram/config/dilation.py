@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from chakram.config.jobs import Compute, Job
 from chakram.config.transport import Transport
+from chakram.foundation.units import LONGEST_TIME_NS, exact_time
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.settings.mistakes import Location, Mistake
+from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import (
     LEAST_RATE_BPS,
     Model,
@@ -23,12 +24,11 @@ from chakram.settings.quantities import (
     dilation_hint,
     too_slow,
 )
-from chakram.units import LONGEST_TIME_NS, exact_time
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from chakram.fabric.kinds.kind import FabricKind
+    from chakram.fabric.fabric_types.base import FabricKind
 
 
 KEPT: Mapping[tuple[str, str], str] = {

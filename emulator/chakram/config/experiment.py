@@ -16,17 +16,17 @@ from pydantic import (
 
 from chakram.collectives.algorithms import AUTO, Choice
 from chakram.collectives.ops import CollectiveOp
-from chakram.config.checks import CHECKS
 from chakram.config.collectives import AlgorithmChoice
+from chakram.config.cross_checks import CHECKS
 from chakram.config.dilation import stretched_sections
 from chakram.config.jobs import Job
 from chakram.config.preflight import Preflight, preflight_section
 from chakram.config.simulation import Simulation
 from chakram.config.transport import Faults, Transport
-from chakram.fabric.kinds import Fabric
-from chakram.settings import document as documents
+from chakram.fabric.fabric_types import Fabric
+from chakram.settings import yaml_document as documents
 from chakram.settings.addresses import ListenAddress
-from chakram.settings.mistakes import Location, Mistake, from_validation, report
+from chakram.settings.located_errors import Location, Mistake, from_validation, report
 from chakram.settings.quantities import (
     BASE_DIRECTORY,
     LabName,

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from chakram.collectives.groups import ANY_OPERATION
-from chakram.settings.mistakes import tag_of
+from chakram.settings.located_errors import tag_of
 from chakram.settings.quantities import (
     ByteRate,
     ComputeRate,

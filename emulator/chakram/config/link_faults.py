@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ChakramError
-from chakram.settings.mistakes import Location, Mistake
+from chakram.foundation.errors import ChakramError
+from chakram.foundation.units import exact_rate, exact_time
+from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import Model, Name, Number, Rate, Time, Whole
 from chakram.switch.faults import FaultKind, LinkFault
 from chakram.switch.port import NEVER
-from chakram.units import exact_rate, exact_time
 
 if TYPE_CHECKING:
     from chakram.config.simulation import Simulation
     from chakram.config.transport import Faults
-    from chakram.fabric.kinds.kind import FabricKind
-    from chakram.fabric.topology import Link, Topology
+    from chakram.fabric.fabric_types.base import FabricKind
+    from chakram.topology.topology import Link, Topology
 
 
 _LISTED = 6

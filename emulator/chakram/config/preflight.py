@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from chakram.config.transport import largest_path_mtu
-from chakram.fabric.kinds.kind import FabricKind
-from chakram.settings.mistakes import Mistake
+from chakram.fabric.fabric_types.base import FabricKind
+from chakram.settings.located_errors import Mistake
 from chakram.settings.quantities import Model, Number, Time, Whole
 
 ACTIONS = ("off", "warn", "require")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from chakram.config.experiment import Experiment
-from chakram.fabric.kinds import KINDS
-from chakram.fabric.kinds.kind import SIMULATE, KeyUse
+from chakram.fabric.fabric_types import KINDS
+from chakram.fabric.fabric_types.base import SIMULATE, KeyUse
 from chakram.settings.quantities import Model
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Le
 from pydantic import Field
 
-from chakram.settings.mistakes import Mistake
+from chakram.settings.located_errors import Mistake
 from chakram.settings.quantities import ByteRate, Model, Ratio, Time, Whole
 
 Level = Literal["packet", "message", "flow"]

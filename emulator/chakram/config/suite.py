@@ -13,9 +13,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from chakram.config.experiment import load_experiment
-from chakram.errors import ConfigError
-from chakram.settings.document import read_document, read_model
+from chakram.foundation.errors import ConfigError
 from chakram.settings.quantities import Model, Name, Whole
+from chakram.settings.yaml_document import read_document, read_model
 
 _MOST_CELLS = 10_000
 WORLD = "world"

@@ -14,13 +14,13 @@ from pydantic import (
     model_validator,
 )
 
-from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.congestion import CongestionSettings, congestion_by_name
 from chakram.config.link_faults import LinkFaultSettings
-from chakram.fields import AtMost, Matching, OneOf, Within
-from chakram.knobs import KnobField, knobs_of
-from chakram.plan.faults import PacketFault
+from chakram.foundation.declared_parameters import KnobField, knobs_of
+from chakram.foundation.field_bounds import AtMost, Matching, OneOf, Within
+from chakram.foundation.ip_addresses import IPV6, IPV6_EXTRA_BYTES
+from chakram.plan.packet_faults import PacketFault
 from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
@@ -35,8 +35,9 @@ from chakram.settings.quantities import (
     problem,
 )
 
-# Sections made of what plans declare (chakram.knobs): from a knob follows the key with
-# its type, bounds, default and help; and from what was written, the field of the plan.
+# Sections made of what plans declare (chakram.foundation.declared_parameters): from a
+# knob follows the key with its type, bounds, default and help; and from what was
+# written, the field of the plan.
 
 _UNITS = ("_ns", "_bytes")
 

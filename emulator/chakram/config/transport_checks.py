@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chakram.addresses import IPV4, IPV6
 from chakram.config.congestion import CongestionSettings, congestion_mistakes
 from chakram.config.transport import (
     Transport,
@@ -15,9 +14,10 @@ from chakram.config.transport import (
     largest_burst,
     largest_path_mtu,
 )
-from chakram.fabric.kinds.kind import FabricKind
-from chakram.settings.mistakes import Location, Mistake
-from chakram.units import format_size
+from chakram.fabric.fabric_types.base import FabricKind
+from chakram.foundation.ip_addresses import IPV4, IPV6
+from chakram.foundation.units import format_size
+from chakram.settings.located_errors import Location, Mistake
 
 if TYPE_CHECKING:
     from chakram.config.jobs import Job

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from chakram.settings.mistakes import Mistake
+from chakram.settings.located_errors import Mistake
 
 if TYPE_CHECKING:
     from chakram.roce.congestion.profiles.vendors import (

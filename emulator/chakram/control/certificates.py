@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from chakram.errors import ConfigError, EnvironmentProblem
+from chakram.foundation.errors import ConfigError, EnvironmentProblem
 
 CA = "ca"
 CONTROLLER = "controller"

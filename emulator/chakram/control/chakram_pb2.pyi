@@ -505,7 +505,7 @@ Global___RankProgress: _TypeAlias = RankProgress  # noqa: Y015
 
 @_typing.final
 class Records(_message.Message):
-    """Rows of little-endian int64, see chakram.results.records."""
+    """Rows of little-endian int64, see chakram.records.row_layout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -547,7 +547,7 @@ Global___Records: _TypeAlias = Records  # noqa: Y015
 
 @_typing.final
 class Counters(_message.Message):
-    """Little-endian int64 in the order of chakram.results.counters, and what describes the
+    """Little-endian int64 in the order of chakram.records.counter_slots, and what describes the
     data-plane processes.
     """
 
@@ -1562,7 +1562,7 @@ Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
 
 @_typing.final
 class PacketFault(_message.Message):
-    """Generated from its declaration in chakram.plan.faults (make proto)."""
+    """Generated from its declaration in chakram.plan.packet_faults (make proto)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

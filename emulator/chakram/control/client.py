@@ -21,7 +21,6 @@ from chakram.control.clock import (
     estimate_offset,
     explain_loss,
 )
-from chakram.control.codec import encode_plan
 from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event
 from chakram.control.events import (
@@ -31,6 +30,7 @@ from chakram.control.events import (
     Finished,
     PhaseChanged,
 )
+from chakram.control.plan_codec import encode_plan
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
 from chakram.control.service import (
     CHANNEL_OPTIONS,
@@ -41,8 +41,13 @@ from chakram.control.service import (
     host_clock,
     is_local,
 )
-from chakram.errors import AgentError, ChakramError, ControllerStalled, PlanError
-from chakram.units import about_size, format_size
+from chakram.foundation.errors import (
+    AgentError,
+    ChakramError,
+    ControllerStalled,
+    PlanError,
+)
+from chakram.foundation.units import about_size, format_size
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan

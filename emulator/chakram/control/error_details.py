@@ -6,9 +6,9 @@ as an ``ErrorDetail`` that our own client turns into an error of the same class.
 
 from __future__ import annotations
 
-from chakram import errors
 from chakram.control.protocol_messages import decode_message, pb
-from chakram.errors import AgentError, ChakramError, PeerError
+from chakram.foundation import errors
+from chakram.foundation.errors import AgentError, ChakramError, PeerError
 
 METADATA_KEY = "chakram-error-bin"
 """Keys that end in -bin carry bytes."""

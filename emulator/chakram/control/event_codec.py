@@ -18,11 +18,11 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
-from chakram.control.mapper import Mapper
+from chakram.control.message_mapping import Mapper
 from chakram.control.protocol_messages import pb
-from chakram.errors import PeerError
-from chakram.fields import Fault
-from chakram.results.records import RecordRows
+from chakram.foundation.errors import PeerError
+from chakram.foundation.field_bounds import Fault
+from chakram.records.row_layout import RecordRows
 
 _DESCRIPTIONS = Mapper(AgentDescription, pb.Description)
 _ROWS = Mapper(RecordRows, pb.Records)

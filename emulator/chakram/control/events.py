@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from chakram.fields import Clipped, Rows
-from chakram.results.counters import TOTAL_SLOTS
-from chakram.results.records import RecordRows
+from chakram.foundation.field_bounds import Clipped, Rows
+from chakram.records.counter_slots import TOTAL_SLOTS
+from chakram.records.row_layout import RecordRows
 
 Sentences = Annotated[tuple[str, ...], Clipped(64, 2000)]
 """For people: more than anybody reads is left out on the way."""
@@ -133,7 +133,7 @@ class ShardLoad:
 class CountersSnapshot:
     """The counters of a run of all shards of the agent, added up, and their loads.
 
-    ``values`` has the layout of ``chakram.results.counters``.
+    ``values`` has the layout of ``chakram.records.counter_slots``.
     """
 
     time_ns: int

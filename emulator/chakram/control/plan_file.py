@@ -14,11 +14,19 @@ from typing import Annotated, Final
 
 from google.protobuf.message import DecodeError
 
-from chakram.control.mapper import Mapper
+from chakram.control.message_mapping import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
 from chakram.control.protocol_messages import plan_pb
-from chakram.errors import PlanError
-from chakram.fields import AtMost, Clipped, Fault, Name, Text, inside, rows
+from chakram.foundation.errors import PlanError
+from chakram.foundation.field_bounds import (
+    AtMost,
+    Clipped,
+    Fault,
+    Name,
+    Text,
+    inside,
+    rows,
+)
 from chakram.program.job_check import check_job
 from chakram.program.operations import RankProgram
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from chakram.collectives.algorithms.listed import (
+from chakram.collectives.algorithms.transfer_lists import (
     MAX_AFTER,
     MAX_LISTED,
     MAX_PARTS,
@@ -22,10 +22,10 @@ from chakram.collectives.algorithms.listed import (
 )
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.control.mapper import Mapper, pack_numbers, unpack_numbers
+from chakram.collectives.split_sizes import Splits
+from chakram.control.message_mapping import Mapper, pack_numbers, unpack_numbers
 from chakram.control.protocol_messages import pb
-from chakram.fields import (
+from chakram.foundation.field_bounds import (
     MAX_NAMES,
     MAX_TEXT,
     AtMost,

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from chakram.control import chakram_pb2 as pb
 from chakram.control import plan_file_pb2 as plan_pb
-from chakram.errors import PeerError
+from chakram.foundation.errors import PeerError
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

@@ -20,7 +20,7 @@ from chakram.control.chakram_pb2_grpc import (
     add_AgentServicer_to_server,
 )
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
     from chakram.control.chakram_pb2_grpc import AgentAsyncStub
@@ -65,7 +65,7 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
     # Two agents on one port would answer in turn, unnoticed.
     ("grpc.so_reuseport", 0),
-    # On TCP certificates are checked before (``chakram_agent.gate``).
+    # On TCP certificates are checked before (``chakram_agent.tls_gate``).
     ("grpc.max_allowed_incoming_connections", 128),
 ]
 

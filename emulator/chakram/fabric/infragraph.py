@@ -20,13 +20,13 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from chakram.errors import ConfigError
-from chakram.fabric.shapes import Joints, LinkKind
-from chakram.fabric.topology import Topology, check_topology
-from chakram.settings.document import parse_document
-from chakram.settings.mistakes import from_validation, report
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import exact_rate, exact_time
+from chakram.settings.located_errors import from_validation, report
 from chakram.settings.quantities import Model
-from chakram.units import exact_rate, exact_time
+from chakram.settings.yaml_document import parse_document
+from chakram.topology.common_topologies import Joints, LinkKind
+from chakram.topology.topology import Topology, check_topology
 
 SIZE_LIMIT_BYTES = 4 << 20
 """Longest document."""

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from chakram.errors import AgentError, RunDirectoryError
-from chakram.fabric.process import set_niceness
+from chakram.fabric.child_processes import set_niceness
+from chakram.foundation.errors import AgentError, RunDirectoryError
 
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 5
@@ -35,7 +35,7 @@ async def local_agent(
         socket: Where it listens.
         log: File for what it says; removed if it says nothing.
         prefix: Command that enters the lab and becomes the agent (see
-            ``chakram.fabric.enter``).
+            ``chakram.fabric.enter_lab``).
         options: Further options of ``chakram-agent serve``.
         niceness: Of the agent and its data-plane processes, where this user may set
             it; None: ours.

@@ -12,12 +12,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from chakram.addresses import IPV4
-from chakram.errors import ChakramError
-from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
+from chakram.fabric.labs.user_namespace import enter_new_user_namespace, has_net_admin
+from chakram.foundation.errors import ChakramError
+from chakram.foundation.ip_addresses import IPV4
 
 if TYPE_CHECKING:
-    from chakram.fabric.namespaces import Namespace
+    from chakram.fabric.labs.namespaces import Namespace
 
 
 _BRIDGE_INDEX = 100
@@ -56,7 +56,7 @@ def _try_all() -> list[_Result]:
 def _try_lab(how: str) -> list[_Result]:
     # Only now: pyroute2 takes 0.15 s to import, and a user namespace wants a process
     # of one thread.
-    from chakram.fabric.namespaces import (
+    from chakram.fabric.labs.namespaces import (
         close_namespaces,
         host_sysctls,
         make_namespaces,
@@ -78,9 +78,9 @@ def _try_lab(how: str) -> list[_Result]:
 
 
 def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
-    from chakram.fabric.kernel_faults import watch_arrivals
-    from chakram.fabric.link_requests import new_bridge, new_veth
-    from chakram.fabric.shaping import shape
+    from chakram.fabric.labs.kernel_faults import watch_arrivals
+    from chakram.fabric.labs.link_requests import new_bridge, new_veth
+    from chakram.fabric.labs.shaping import shape
 
     bridge = new_bridge("br0", index=_BRIDGE_INDEX, mac="02:cb:00:00:00:00", mtu=1500)
     pair = new_veth(
@@ -119,7 +119,7 @@ def _try_queue(namespace: Namespace, kind: str, purpose: str) -> _Result:
     from pyroute2.netlink import rtnl
     from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-    from chakram.fabric.link_requests import create
+    from chakram.fabric.labs.link_requests import create
 
     message = tcmsg()
     message["index"] = _PORT_INDEX

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.plan import (
     AgentPlan,
     Plan,

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from chakram.addresses import family_of
-from chakram.fields import (
+from chakram.foundation.field_bounds import (
     MAX_NAMES,
     MAX_TIME_NS,
     AtMost,
@@ -25,7 +24,8 @@ from chakram.fields import (
     Within,
     check_fields,
 )
-from chakram.plan.faults import MAX_FAULTS, PacketFault
+from chakram.foundation.ip_addresses import family_of
+from chakram.plan.packet_faults import MAX_FAULTS, PacketFault
 from chakram.plan.probes import ProbePlan
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import RankProgram

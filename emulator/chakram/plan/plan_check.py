@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from chakram.addresses import socket_text
+from chakram.foundation.ip_addresses import socket_text
 from chakram.plan.queue_pairs import MAX_SHARDS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, NamedTuple
 
-from chakram.fields import (
+from chakram.foundation.field_bounds import (
     MAX_TIME_NS,
     AtMost,
     Distinct,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.plan import CREDIT_CHANNELS, PortPlan, QueuePairPlan
 from chakram.program.operations import (
     POINT_TO_POINT,
@@ -31,7 +31,7 @@ from chakram.program.operations import (
 )
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
     from chakram.collectives.schedule import Algorithm
 
 SHARD_BITS = 6

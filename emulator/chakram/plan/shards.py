@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from math import isqrt
 from typing import TYPE_CHECKING
 
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.queue_pairs import MAX_SHARDS, SOURCE_PORT_POOL
 
 if TYPE_CHECKING:
-    from chakram.plan.faults import PacketFault
+    from chakram.plan.packet_faults import PacketFault
     from chakram.plan.plan import PortPlan
     from chakram.program.operations import RankProgram
 

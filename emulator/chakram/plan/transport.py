@@ -11,9 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from chakram.fields import AtMost, Name, OneOf, Size, TimeNs, Within, check_fields
-from chakram.knobs import Knob
-from chakram.units import LARGEST_SIZE_BYTES
+from chakram.foundation.declared_parameters import Knob
+from chakram.foundation.field_bounds import (
+    AtMost,
+    Name,
+    OneOf,
+    Size,
+    TimeNs,
+    Within,
+    check_fields,
+)
+from chakram.foundation.units import LARGEST_SIZE_BYTES
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""

@@ -10,7 +10,7 @@ Source: InfiniBand Architecture Specification volume 1, 9.2 to 9.7, annex A17 (R
 
 from __future__ import annotations
 
-from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
+from chakram.foundation.ip_addresses import IPV6, IPV6_EXTRA_BYTES
 
 PACKET_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + 4
 """Ethernet, IPv4, UDP, BTH and ICRC: where nobody says which IP, it is IPv4."""

@@ -40,15 +40,15 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.listed import ListedAlgorithm
+from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 from chakram.collectives.schedule import Algorithm, Transfer, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
-from chakram.collectives.uneven import matrix_bytes
+from chakram.collectives.uneven_messages import matrix_bytes
 from chakram.predict.bound_times import BoundTimes
 from chakram.predict.paths import Message, Path, Paths, Route
 
 if TYPE_CHECKING:
-    from chakram.collectives.splits import Matrix
+    from chakram.collectives.split_sizes import Matrix
     from chakram.predict.paths import FabricModel
 
 

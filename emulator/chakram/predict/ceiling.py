@@ -33,7 +33,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.plan.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
-    from chakram.collectives.splits import Matrix
+    from chakram.collectives.split_sizes import Matrix
     from chakram.predict.paths import FabricModel
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 
 if TYPE_CHECKING:
-    from chakram.fabric.topology import PortRef
     from chakram.plan.plan import PortPlan
     from chakram.predict.routing import Router
+    from chakram.topology.topology import PortRef
 
 
 _PASSES = 3

@@ -19,8 +19,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from chakram.plan.probes import ETHERNET_BYTES, MOST_COPIES, ProbePacket
-from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.preflight.probe_plan import SMALL_BYTES, PathReport, headers_bytes
+from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
 if TYPE_CHECKING:
     from chakram.control.events import ShardLoad

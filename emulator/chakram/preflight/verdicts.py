@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
+from chakram.foundation.units import format_rate
 from chakram.plan.transport import PATH_MTUS
 from chakram.preflight.confirmation import Evidence
-from chakram.preflight.folding import Fact
-from chakram.preflight.probing import SMALL_BYTES, PathReport, headers_bytes
+from chakram.preflight.grouped_findings import Fact
+from chakram.preflight.probe_plan import SMALL_BYTES, PathReport, headers_bytes
 from chakram.preflight.report import FAILED, UNPROVEN, PairReport, share_of
-from chakram.units import format_rate
 
 if TYPE_CHECKING:
     from chakram.plan.probes import ProbePacket

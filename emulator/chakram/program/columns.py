@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from chakram.trace.short_columns import NO_VALUE
+from chakram.trace.open_ended_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

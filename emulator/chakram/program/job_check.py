@@ -15,8 +15,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.collectives.algorithms import algorithm_of
-from chakram.collectives.splits import mismatch
-from chakram.collectives.uneven import matrix_bytes, passed_bytes
+from chakram.collectives.split_sizes import mismatch
+from chakram.collectives.uneven_messages import matrix_bytes, passed_bytes
 from chakram.program.check import (
     ColumnsCheck,
     ProgramChecks,

@@ -26,7 +26,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.program.operations import CollectiveOperation, RankProgram
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 
 def least_shares(

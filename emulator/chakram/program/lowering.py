@@ -28,9 +28,9 @@ from chakram.collectives.algorithms import (
 )
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
-from chakram.collectives.splits import Splits, mean_bytes, scaled_bytes
-from chakram.collectives.uneven import passed_bytes
-from chakram.errors import MatchingError
+from chakram.collectives.split_sizes import Splits, mean_bytes, scaled_bytes
+from chakram.collectives.uneven_messages import passed_bytes
+from chakram.foundation.errors import MatchingError
 from chakram.program.columns import (
     COMPUTE,
     NO_SPLITS,
@@ -56,10 +56,10 @@ from chakram.program.matching import (
 from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
 from chakram.trace.node import CPU_STREAM, NodeKind
-from chakram.trace.short_columns import NO_VALUE
+from chakram.trace.open_ended_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]

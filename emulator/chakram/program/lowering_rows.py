@@ -14,7 +14,7 @@ from chakram.collectives.algorithms import (
     UserAlgorithm,
     user_algorithms,
 )
-from chakram.errors import ConfigError, TraceError
+from chakram.foundation.errors import ConfigError, TraceError
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class LoweringOptions:
         size_scale: What sizes are multiplied with, rounded up: a message of one byte
             or more keeps at least one.
         algorithms: By operation, the algorithm or rules by size and number of ranks
-            (``chakram.collectives.algorithms.choice``); ``auto`` where there is none.
+            (``chakram.collectives.algorithms.algorithm_choice``); ``auto`` where there
+            is none.
         sources: Who makes the lists of those that users bring along.
         sync_barrier: End every iteration with a barrier of all ranks.
         ordering: ``serial`` (one collective of a group at a time) or ``overlap``.

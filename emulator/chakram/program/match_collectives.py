@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits, even_splits, mismatch
-from chakram.errors import MatchingError
+from chakram.collectives.split_sizes import Splits, even_splits, mismatch
+from chakram.foundation.errors import MatchingError
 from chakram.trace.columns import OP_NUMBERS
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import MatchingError
+from chakram.foundation.errors import MatchingError
 from chakram.program.match_collectives import (
     SAME_RUN,
     Disagreements,
@@ -39,7 +39,7 @@ from chakram.program.match_collectives import (
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from chakram.collectives.splits import Splits
+    from chakram.collectives.split_sizes import Splits
     from chakram.trace.graph import TraceGraph
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chakram.collectives.splits import Matrix, Splits
+from chakram.collectives.split_sizes import Matrix, Splits
 from chakram.program.columns import (
     COLLECTIVE,
     COMPUTE,
@@ -22,10 +22,10 @@ from chakram.program.columns import (
     ColumnWriter,
     OperationColumns,
 )
-from chakram.trace.short_columns import NO_VALUE
+from chakram.trace.open_ended_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
     from chakram.collectives.groups import ProcessGroup
     from chakram.collectives.ops import CollectiveOp
 
@@ -56,7 +56,7 @@ class CollectiveOperation(_Operation):
     ``chakram.collectives.ops``), ``trace_bytes`` the same before ``size_scale``.
     ``root`` is a position in the group.  ``splits`` are this rank's bytes of an
     all_to_all_v, as this run moves them, and ``passed_bytes`` what it passes on for
-    others (``chakram.collectives.uneven``); nothing else has any.
+    others (``chakram.collectives.uneven_messages``); nothing else has any.
     """
 
     group: str

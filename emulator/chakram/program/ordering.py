@@ -26,9 +26,9 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise, repeat
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from chakram.errors import MatchingError
+from chakram.foundation.errors import MatchingError
 from chakram.program.matching import CollectiveId, Matching
-from chakram.trace.column_index import grouped, topological_order
+from chakram.trace.graph_index import grouped, topological_order
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chakram.addresses import address_halves
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.foundation.ip_addresses import address_halves
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.transport import limiter_key, notification_scope
 from chakram.roce.congestion import CONTROLS, check_control_arguments, new_control
 from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
-from chakram.roce.notification import CnpLimiter
+from chakram.roce.notification_point import CnpLimiter
 from chakram.roce.pacing import Line
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
-from chakram.switch.draws import draw
+from chakram.switch.keyed_random import draw
 
 if TYPE_CHECKING:
     from chakram.plan.plan import (
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     )
     from chakram.plan.transport import TransportPlan
     from chakram.roce.congestion import CongestionControl
-    from chakram.roce.memory import MemoryRegion
+    from chakram.roce.packet_verification import PacketVerifier
+    from chakram.roce.receive_memory import MemoryRegion
     from chakram.roce.shared_line import SharedLine
-    from chakram.roce.verify import PacketVerifier
 
 
 _SHORTEST_BURST_NS = 15_000

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
 from chakram.program.operations import POINT_TO_POINT
-from chakram.replay.progress import Flow
+from chakram.replay.rank_progress import Flow
 
 if TYPE_CHECKING:
-    from chakram.replay.pairs import Pair
+    from chakram.replay.queue_pair_roles import Pair
 
 _IMMEDIATES = 1 << 32
 

@@ -2,8 +2,8 @@
 
 cimport cython
 
-from chakram.replay.pairs cimport Pair
-from chakram.replay.progress cimport Flow
+from chakram.replay.queue_pair_roles cimport Pair
+from chakram.replay.rank_progress cimport Flow
 from chakram.replay.rank cimport Replay
 from chakram.roce.events cimport MessageReceived, SendCompleted
 from chakram.roce.port cimport PortEngine

@@ -20,27 +20,27 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.addresses import address_of_halves, family_of, is_ipv6
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
+from chakram.foundation.ip_addresses import address_of_halves, family_of, is_ipv6
 from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.program.operations import POINT_TO_POINT
+from chakram.records.row_layout import RecordRows
 from chakram.replay.assembly import (
     CongestionSettings,
     burst_time_ns,
     make_engine,
     make_queue_pair,
 )
-from chakram.replay.bundle import bundles_of
-from chakram.replay.descriptions import failure_words, foreign_words
-from chakram.replay.local import Lane, LocalLink
-from chakram.replay.pairs import Pair
+from chakram.replay.queue_pair_bundle import bundles_of
+from chakram.replay.queue_pair_roles import Pair
 from chakram.replay.rank import Replay
-from chakram.results.records import RecordRows
+from chakram.replay.same_host_messages import Lane, LocalLink
+from chakram.replay.status_text import failure_words, foreign_words
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.roce.turns import SendOrder
-from chakram.roce.verify import PacketVerifier
+from chakram.roce.packet_verification import PacketVerifier
+from chakram.roce.send_turns import SendOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
         RunSettings,
     )
     from chakram.plan.transport import TransportPlan
-    from chakram.replay.bundle import Bundle
-    from chakram.replay.progress import Flow
+    from chakram.replay.queue_pair_bundle import Bundle
+    from chakram.replay.rank_progress import Flow
     from chakram.roce.events import Event
-    from chakram.roce.memory import MemoryRegion
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.receive_memory import MemoryRegion
     from chakram.roce.shared_line import SharedLine
 
 __all__ = ["Endpoint"]

@@ -2,8 +2,8 @@
 
 cimport cython
 
-from chakram.replay.numbers cimport NumberTable
-from chakram.replay.pairs cimport Pair
+from chakram.replay.integer_map cimport NumberTable
+from chakram.replay.queue_pair_roles cimport Pair
 
 
 cdef class Expansion:

@@ -12,20 +12,24 @@ from chakram.collectives.schedule import (
     rank_schedule,
     transfer_bytes,
 )
-from chakram.collectives.uneven import splits_bytes, uneven_message_bytes, uneven_share
-from chakram.errors import PlanError
+from chakram.collectives.uneven_messages import (
+    splits_bytes,
+    uneven_message_bytes,
+    uneven_share,
+)
+from chakram.foundation.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE
 from chakram.program.operations import POINT_TO_POINT
-from chakram.replay.numbers import NumberTable
-from chakram.replay.shares import share_of, turned_share, turned_sizes
+from chakram.replay.integer_map import NumberTable
+from chakram.replay.position_messages import share_of, turned_share, turned_sizes
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.plan.plan import RankPlan
-    from chakram.replay.pairs import Pair
-    from chakram.replay.shares import Share
+    from chakram.replay.position_messages import Share
+    from chakram.replay.queue_pair_roles import Pair
 
 __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 

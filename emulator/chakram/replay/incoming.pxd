@@ -4,10 +4,10 @@
 
 cimport cython
 
-from chakram.replay.early cimport EarlyMessages
+from chakram.replay.early_messages cimport EarlyMessages
 from chakram.replay.expansion cimport Expansion
-from chakram.replay.pairs cimport Pair
-from chakram.replay.progress cimport ActiveOperation
+from chakram.replay.queue_pair_roles cimport Pair
+from chakram.replay.rank_progress cimport ActiveOperation
 from chakram.roce.events cimport MessageReceived
 
 cdef Py_ssize_t _NOT_NOW

@@ -17,17 +17,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.program.columns import COLLECTIVE, SEND
-from chakram.replay.early import EarlyMessages
-from chakram.replay.progress import ActiveOperation
-from chakram.results.records import END_RECEIVED
+from chakram.records.row_layout import END_RECEIVED
+from chakram.replay.early_messages import EarlyMessages
+from chakram.replay.rank_progress import ActiveOperation
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from chakram.replay.early import Early
+    from chakram.replay.early_messages import Early
     from chakram.replay.expansion import Expansion
-    from chakram.replay.pairs import Pair
-    from chakram.replay.tables import ProgramTables
+    from chakram.replay.program_tables import ProgramTables
+    from chakram.replay.queue_pair_roles import Pair
     from chakram.roce.events import MessageReceived
 
 __all__ = ["NOT_NOW", "IncomingMessages"]

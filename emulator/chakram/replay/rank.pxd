@@ -4,12 +4,12 @@ cimport cython
 
 from chakram.replay.incoming cimport IncomingMessages
 from chakram.replay.expansion cimport Expander, Expansion
-from chakram.replay.pairs cimport Pair
-from chakram.replay.posts cimport Posts
-from chakram.replay.progress cimport ActiveOperation, Activity, Flow
+from chakram.replay.queue_pair_roles cimport Pair
+from chakram.replay.message_posting cimport Posts
+from chakram.replay.rank_progress cimport ActiveOperation, Activity, Flow
 from chakram.replay.readiness cimport Readiness
-from chakram.replay.rows cimport RowWriter
-from chakram.replay.streams cimport ComputeStreams
+from chakram.replay.row_writer cimport RowWriter
+from chakram.replay.compute_streams cimport ComputeStreams
 from chakram.roce.events cimport MessageReceived, SendCompleted
 
 cdef long long _NEVER

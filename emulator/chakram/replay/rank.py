@@ -6,8 +6,8 @@ time has come.  It answers with messages to post.  It reads no clock and knows n
 packet, so the same object runs on hosts, in namespaces and in virtual time.
 
 Which message is it, is for ``chakram.replay.incoming`` to say; when it may leave, for
-``chakram.replay.posts``.  Here is what they are for: the operations of the program, one
-iteration after the other.
+``chakram.replay.message_posting``.  Here is what they are for: the operations of the
+program, one iteration after the other.
 
 When is an operation done?  A collective: all of the rank's own messages are
 acknowledged and all messages for it have arrived.  A send: acknowledged.  A receive:
@@ -32,26 +32,26 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.program.columns import COMPUTE
+from chakram.replay.compute_streams import ComputeStreams
 from chakram.replay.credits import Credits
-from chakram.replay.descriptions import waiting_words
 from chakram.replay.expansion import Expander
 from chakram.replay.incoming import NOT_NOW, IncomingMessages
+from chakram.replay.message_posting import Posts
 from chakram.replay.policies import preferences
-from chakram.replay.posts import Posts
-from chakram.replay.progress import Activity
+from chakram.replay.program_tables import ProgramTables
+from chakram.replay.rank_progress import Activity
 from chakram.replay.readiness import NOTHING, Readiness
-from chakram.replay.rows import RowWriter
-from chakram.replay.streams import ComputeStreams
-from chakram.replay.tables import ProgramTables
+from chakram.replay.row_writer import RowWriter
+from chakram.replay.status_text import waiting_words
 from chakram.roce.constants import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.plan.plan import RankPlan, RunSettings
-    from chakram.replay.pairs import Pair
-    from chakram.replay.progress import ActiveOperation, Flow
-    from chakram.results.records import RecordRows
+    from chakram.records.row_layout import RecordRows
+    from chakram.replay.queue_pair_roles import Pair
+    from chakram.replay.rank_progress import ActiveOperation, Flow
     from chakram.roce.events import MessageReceived, SendCompleted
 
 __all__ = ["Replay"]

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from chakram.results.records import PORT_FIELDS, SHARE_UNIT, RecordRows
-from chakram.results.statistics import (
+from chakram.records.counter_definitions import (
     PortStatistics,
     QueuePairStatistics,
     columns_of,
     row_of,
     row_reader,
 )
+from chakram.records.row_layout import PORT_FIELDS, SHARE_UNIT, RecordRows
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan

@@ -15,7 +15,7 @@ from chakram.roce.opcodes import REFUSED_OPCODES, NakCode, Opcode
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.headers import Packet
-    from chakram.roce.memory import MemoryRegion
+    from chakram.roce.receive_memory import MemoryRegion
     from chakram.roce.requester import Requester
     from chakram.roce.responder import Responder
 

@@ -4,7 +4,7 @@
 What is in a burst leaves in one send.
 
 The burst is the unit everywhere: a queue pair makes it, the port paces it, the shell
-turns it into bytes (`chakram.roce.wire`), a simulator delivers it as it is.
+turns it into bytes (`chakram.roce.packet_buffer`), a simulator delivers it as it is.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Burst:
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Messages completed, 24 bits; ACK and NAK only.
         contents: Payload of the whole message; None: a pattern. Bytes of these are made
-            by `chakram.roce.contents`.
+            by `chakram.roce.message_contents`.
         remote_address: Where a WRITE goes; RETH only.
         remote_key: Key for it; RETH only.
         sequence: Of the first packet, as the sending queue pair counts; of an answer

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.plan.faults import (
+from chakram.plan.packet_faults import (
     ACK,
     CNP,
     FIRST,
@@ -23,7 +23,7 @@ from chakram.roce.constants import ICRC_BYTES, BurstKind
 from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.headers import BTH_BYTES
 from chakram.roce.opcodes import Opcode
-from chakram.switch.draws import Attempts, draw, share_of_draws
+from chakram.switch.keyed_random import Attempts, draw, share_of_draws
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst

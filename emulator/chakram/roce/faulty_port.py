@@ -18,8 +18,12 @@ from heapq import heappop, heappush
 from itertools import count as counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chakram.plan.faults import FaultAction
-from chakram.results.statistics import FAULT_COUNTERS, PortStatistics, sampled_of
+from chakram.plan.packet_faults import FaultAction
+from chakram.records.counter_definitions import (
+    FAULT_COUNTERS,
+    PortStatistics,
+    sampled_of,
+)
 from chakram.roce.faults import (
     Hit,
     PacketFaults,
@@ -33,7 +37,7 @@ from chakram.roce.port import PortEngine
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
-    from chakram.roce.verify import PacketVerifier
+    from chakram.roce.packet_verification import PacketVerifier
 
 
 _NOBODY = (-1, 0, 0, 0)

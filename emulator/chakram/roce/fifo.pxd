@@ -1,4 +1,4 @@
-from chakram.prefetch_lines cimport prefetch_item
+from chakram.native.prefetch_lines cimport prefetch_item
 
 
 cdef class Fifo:

@@ -2,7 +2,7 @@
 
 A packet here is the UDP payload: base transport header, extended headers, payload, pad
 and the four bytes of the invariant CRC. This is the readable form, for tests, tools and
-odd packets; the data plane stamps templates instead (`chakram.roce.wire`).
+odd packets; the data plane stamps templates instead (`chakram.roce.packet_buffer`).
 
 Source: IBA volume 1, chapter 9, and annex A17 (RoCEv2); names as there.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated
 
-from chakram.fields import declared_fields
+from chakram.foundation.field_bounds import declared_fields
 from chakram.roce.constants import ICRC_BYTES
 from chakram.roce.opcodes import Opcode, extended_headers
 

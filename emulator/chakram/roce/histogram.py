@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from chakram.results.counters import FCT_BUCKETS
-from chakram.results.statistics import HistogramCounts
+from chakram.records.counter_definitions import HistogramCounts
+from chakram.records.counter_slots import FCT_BUCKETS
 
 __all__ = ["Histogram"]
 

@@ -24,7 +24,7 @@ import zlib
 from array import array
 from functools import cache
 
-from chakram.errors import PacketError
+from chakram.foundation.errors import PacketError
 from chakram.roce.constants import ICRC_BYTES, UDP_PORT
 
 _ONES = 0xFFFFFFFF

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chakram.results.statistics import PortStatistics, gather, row_reader
+from chakram.records.counter_definitions import PortStatistics, gather, row_reader
 from chakram.roce.fifo import Fifo
 from chakram.roce.histogram import Histogram
 from chakram.roce.pacing import Line
@@ -20,9 +20,9 @@ from chakram.roce.scheduler import Scheduler
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
+    from chakram.roce.packet_verification import PacketVerifier
     from chakram.roce.queue_pair import QueuePair
-    from chakram.roce.turns import SendOrder
-    from chakram.roce.verify import PacketVerifier
+    from chakram.roce.send_turns import SendOrder
 
 __all__ = ["PortEngine"]
 

@@ -1,6 +1,6 @@
 cimport cython
 
-from chakram.prefetch_lines cimport prefetch
+from chakram.native.prefetch_lines cimport prefetch
 from chakram.roce.arrivals cimport Arrivals
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
@@ -10,7 +10,7 @@ from chakram.roce.requester cimport Requester
 from chakram.roce.responder cimport Responder
 from chakram.roce.retries cimport Retries
 from chakram.roce.send_queue cimport SendQueue
-from chakram.roce.verify cimport ArrivingFlow
+from chakram.roce.packet_verification cimport ArrivingFlow
 
 cdef long long _NEVER
 cdef int _DATA

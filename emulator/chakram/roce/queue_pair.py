@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.fields import check_fields
-from chakram.prefetch import prefetch
-from chakram.results.statistics import QueuePairStatistics, gather
+from chakram.foundation.field_bounds import check_fields
+from chakram.native.prefetch import prefetch
+from chakram.records.counter_definitions import QueuePairStatistics, gather
 from chakram.roce.arrivals import Arrivals
 from chakram.roce.burst import Burst
 from chakram.roce.constants import (
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.headers import Packet
-    from chakram.roce.memory import MemoryRegion
-    from chakram.roce.notification import CnpLimiter
-    from chakram.roce.turns import SendOrder
-    from chakram.roce.verify import ArrivingFlow
+    from chakram.roce.notification_point import CnpLimiter
+    from chakram.roce.packet_verification import ArrivingFlow
+    from chakram.roce.receive_memory import MemoryRegion
+    from chakram.roce.send_turns import SendOrder
 
 __all__ = ["LONGEST_BURST_NS", "QueuePair"]
 

@@ -1,6 +1,6 @@
 cimport cython
 
-from chakram.prefetch_lines cimport prefetch_item
+from chakram.native.prefetch_lines cimport prefetch_item
 from chakram.roce.queue_pair cimport QueuePair
 
 cdef int _FIRST_BITS

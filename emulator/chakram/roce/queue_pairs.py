@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.prefetch import prefetch_item
+from chakram.native.prefetch import prefetch_item
 
 if TYPE_CHECKING:
     from chakram.roce.queue_pair import QueuePair

@@ -5,7 +5,7 @@ from chakram.roce.datagrams cimport Run, SegmentParser
 from chakram.roce.queue_pair cimport QueuePair
 from chakram.roce.queue_pairs cimport QueuePairs
 from chakram.roce.scheduler cimport Scheduler
-from chakram.roce.verify cimport ArrivingFlow, PacketVerifier
+from chakram.roce.packet_verification cimport ArrivingFlow, PacketVerifier
 
 cdef int _MALFORMED
 cdef int _INTACT

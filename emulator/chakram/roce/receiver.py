@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from chakram.roce.constants import BurstKind
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
 from chakram.roce.opcodes import REFUSED_OPCODES, Opcode
-from chakram.roce.verify import INTACT, WRONG_ICRC
+from chakram.roce.packet_verification import INTACT, WRONG_ICRC
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
+    from chakram.roce.packet_verification import PacketVerifier
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.queue_pairs import QueuePairs
     from chakram.roce.scheduler import Scheduler
-    from chakram.roce.verify import PacketVerifier
 
 __all__ = ["Receiver"]
 

@@ -3,7 +3,7 @@ cimport cython
 from chakram.roce.burst cimport Burst
 from chakram.roce.events cimport MessageParts, MessageReceived
 from chakram.roce.fifo cimport Fifo
-from chakram.roce.notification cimport CnpLimiter
+from chakram.roce.notification_point cimport CnpLimiter
 
 cdef int _WRITE
 cdef long long _MAX_MESSAGE_BYTES

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import MessageParts
     from chakram.roce.fifo import Fifo
-    from chakram.roce.memory import MemoryRegion
-    from chakram.roce.notification import CnpLimiter
+    from chakram.roce.notification_point import CnpLimiter
+    from chakram.roce.receive_memory import MemoryRegion
 
 __all__ = ["EarlyPacket", "Responder"]
 

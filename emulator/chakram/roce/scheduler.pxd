@@ -8,7 +8,7 @@ from chakram.roce.queue_pair cimport QueuePair
 from chakram.roce.queue_pairs cimport QueuePairs
 from chakram.roce.requester cimport Requester
 from chakram.roce.timers cimport Timers
-from chakram.roce.turns cimport Turns
+from chakram.roce.send_turns cimport Turns
 
 cdef long long _NEVER
 cdef int _DATA

@@ -8,7 +8,7 @@ left; what the last burst takes too much is taken off the next turn. So two queu
 that always have something to send never differ by more than a quantum and a burst. A
 queue pair with nothing to send, or stopped by its window or its rate, is in no list and
 costs nothing. Queue pairs may be given a common order, in which the earlier messages of
-all of them go before the later ones: `chakram.roce.turns`.
+all of them go before the later ones: `chakram.roce.send_turns`.
 
 Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
 """
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.fifo import Fifo
 from chakram.roce.histogram import Histogram
+from chakram.roce.send_turns import Turns
 from chakram.roce.timers import Timers
-from chakram.roce.turns import Turns
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst

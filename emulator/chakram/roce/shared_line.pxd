@@ -1,6 +1,6 @@
 cimport cython
 
-from chakram.roce.notification cimport CnpLimiter
+from chakram.roce.notification_point cimport CnpLimiter
 from chakram.roce.pacing cimport Line
 
 cdef int _WORDS

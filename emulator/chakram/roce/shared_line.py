@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.roce.notification import CnpLimiter
+from chakram.roce.notification_point import CnpLimiter
 from chakram.roce.pacing import Line
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from chakram.addresses import why_unusable
+from chakram.foundation.ip_addresses import why_unusable
 from chakram.settings.quantities import problem
 
 

@@ -22,9 +22,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from chakram import units
-from chakram.errors import ConfigError
-from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
+from chakram.foundation import units
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 
 _NUMBER = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from chakram.switch.outcomes import DROP_REASONS
+from chakram.switch.packet_outcomes import DROP_REASONS
 from chakram.switch.settings import CLASSES
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from chakram.switch.draws import flow_hash
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
+from chakram.switch.keyed_random import flow_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable

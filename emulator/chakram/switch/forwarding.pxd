@@ -2,8 +2,8 @@
 
 cimport cython
 
-from chakram.prefetch_lines cimport prefetch_cell
-from chakram.switch.draws cimport draw
+from chakram.native.prefetch_lines cimport prefetch_cell
+from chakram.switch.keyed_random cimport draw
 from chakram.switch.port cimport Port
 
 cdef int _NO_ROUTE

@@ -13,8 +13,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.prefetch import prefetch_cell
-from chakram.switch.draws import draw
+from chakram.native.prefetch import prefetch_cell
+from chakram.switch.keyed_random import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.switch.draws cimport draw
+from chakram.switch.keyed_random cimport draw
 
 
 @cython.final

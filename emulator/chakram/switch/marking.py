@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.switch.draws import draw, share_of_draws
+from chakram.switch.keyed_random import draw, share_of_draws
 
 if TYPE_CHECKING:
     from chakram.switch.settings import WredSettings

@@ -3,10 +3,10 @@
 cimport cython
 
 from chakram.switch.buffer cimport Account, Pool
-from chakram.switch.draws cimport draw
+from chakram.switch.keyed_random cimport draw
 from chakram.switch.forwarding cimport Forwarding
 from chakram.switch.marking cimport Marker
-from chakram.switch.packets cimport Packets
+from chakram.switch.packet_slots cimport Packets
 from chakram.switch.port cimport Port
 
 cdef int _QUEUED

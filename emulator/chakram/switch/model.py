@@ -18,10 +18,10 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.switch.buffer import FITS, REFUSED, Account, Pool
-from chakram.switch.draws import draw, share_of_draws
 from chakram.switch.forwarding import Forwarding
+from chakram.switch.keyed_random import draw, share_of_draws
 from chakram.switch.marking import Marker
-from chakram.switch.outcomes import (
+from chakram.switch.packet_outcomes import (
     CORRUPTED,
     DELIVERED,
     EGRESS_LIMIT,
@@ -34,7 +34,7 @@ from chakram.switch.outcomes import (
     WATCHDOG,
     WRED,
 )
-from chakram.switch.packets import (
+from chakram.switch.packet_slots import (
     CE,
     CHOSEN,
     CLASS,

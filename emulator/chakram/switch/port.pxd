@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.switch.packets cimport Packets
+from chakram.switch.packet_slots cimport Packets
 
 cdef long long _NEVER
 cdef int _CLASSES

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.switch.packets import NEXT, SIZE
+from chakram.switch.packet_slots import NEXT, SIZE
 from chakram.switch.settings import CLASSES
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from chakram.switch.buffer import Account
     from chakram.switch.marking import Marker
-    from chakram.switch.packets import Packets
+    from chakram.switch.packet_slots import Packets
     from chakram.switch.settings import WatchdogSettings
 
 __all__ = ["NEVER", "REASONS", "Port"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from chakram.switch.profiles import LinkEnd, headroom_bytes
 from chakram.switch.settings import (
     CLASSES,

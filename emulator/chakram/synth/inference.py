@@ -24,7 +24,7 @@ from chakram.synth.layers import (
     LayerProgram,
     node_groups,
 )
-from chakram.synth.program import After, RankSynthesizer, Synthesis, both
+from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
 from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.program import After, RankSynthesizer, both
 from chakram.synth.routing import LawRouter
+from chakram.synth.trace_builder import After, RankSynthesizer, both
 
 if TYPE_CHECKING:
     from chakram.synth.layer_settings import LayerSettings

@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.program import After, RankSynthesizer, Roofline, Synthesis, both
+from chakram.synth.trace_builder import (
+    After,
+    RankSynthesizer,
+    Roofline,
+    Synthesis,
+    both,
+)
 
 if TYPE_CHECKING:
     from random import Random
 
-    from chakram.collectives.splits import Matrix
+    from chakram.collectives.split_sizes import Matrix
     from chakram.synth.settings.patterns import CollectivesTrace
     from chakram.trace.graph import TraceGraph
 

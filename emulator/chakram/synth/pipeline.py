@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.program import After, RankSynthesizer, both
+from chakram.synth.trace_builder import After, RankSynthesizer, both
 
 if TYPE_CHECKING:
     from chakram.synth.settings.training import TrainingTrace

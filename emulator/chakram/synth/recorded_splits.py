@@ -22,9 +22,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from chakram.bounded import read_bounded
 from chakram.chakra.sets.trace_set import load_trace_set
-from chakram.errors import TraceError
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import TraceError
 from chakram.program.matching import match_ranks
 
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")

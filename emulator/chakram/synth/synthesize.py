@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chakram.chakra.read.reader import read_stream
 from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.writer import encode_trace
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
 from chakram.synth.patterns import (
     Message,
@@ -43,8 +43,8 @@ from chakram.synth.training import synthesize_training
 if TYPE_CHECKING:
     from random import Random
 
-    from chakram.synth.program import Synthesis
     from chakram.synth.settings import SynthTrace
+    from chakram.synth.trace_builder import Synthesis
 
 
 def synthesize(trace: SynthTrace) -> Synthesis:

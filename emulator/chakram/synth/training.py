@@ -28,9 +28,9 @@ from chakram.synth.pipeline import (
     layers_of,
     one_forward_one_backward,
 )
-from chakram.synth.program import After, RankSynthesizer, Synthesis, both
 from chakram.synth.settings.base import Routing
 from chakram.synth.settings.training import MoeTrace, TrainingTrace
+from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
 from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from chakram.synth.layers import BACKWARD_FACTOR, LayerProgram
 
 if TYPE_CHECKING:
     from chakram.synth.layer_settings import LayerSettings
-    from chakram.synth.program import After, RankSynthesizer
+    from chakram.synth.trace_builder import After, RankSynthesizer
 
 LOSS_SUMS = ("maximum", "target", "sum")
 """What the loss sums up over the parts of the vocabulary."""

@@ -6,16 +6,16 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from chakram.errors import TraceError
-from chakram.trace.column_index import NodeIndex, merged_lists
+from chakram.foundation.errors import TraceError
 from chakram.trace.columns import ABSENT, OP_NUMBERS, TraceColumns
 from chakram.trace.graph import TraceGraph
+from chakram.trace.graph_index import NodeIndex, merged_lists
 from chakram.trace.node import NodeKind
-from chakram.trace.short_columns import fill, put
+from chakram.trace.open_ended_columns import fill, put
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.splits import Splits
+    from chakram.collectives.split_sizes import Splits
 
 
 _MOST_OP_TYPES = 255

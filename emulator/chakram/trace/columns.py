@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.trace.column_index import NameTable
+from chakram.trace.graph_index import NameTable
 
 OPS = tuple(CollectiveOp)
 OP_NUMBERS = {op: number for number, op in enumerate(OPS)}

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from chakram.collectives.splits import Splits
-from chakram.errors import TraceError
-from chakram.trace.column_index import topological_order
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError
 from chakram.trace.columns import ABSENT, OPS, TraceColumns
+from chakram.trace.graph_index import topological_order
 from chakram.trace.node import NodeKind, TraceNode
-from chakram.trace.short_columns import filled, optional
+from chakram.trace.open_ended_columns import filled, optional
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
-    from chakram.collectives.splits import Splits
+    from chakram.collectives.split_sizes import Splits
 
 NO_SIZE = -1
 """The size of a collective whose file states none: it cannot be replayed."""

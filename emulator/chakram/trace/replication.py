@@ -25,8 +25,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
-from chakram.collectives.splits import Splits, even_splits
-from chakram.errors import TraceError
+from chakram.collectives.split_sizes import Splits, even_splits
+from chakram.foundation.errors import TraceError
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chakram.collectives.algorithms.execution import Action, Execution, Message
+from chakram.collectives.algorithms.symbolic_execution import Action, Execution, Message
 from chakram.collectives.ops import CollectiveOp
 from chakram.program.least_bytes import (
     largest_input_bytes,

@@ -22,14 +22,21 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.buffers import PARTED, BufferProgram, layout_of
-from chakram.collectives.algorithms.execution import Action, Message
-from chakram.collectives.algorithms.listed import ListedAlgorithm, ListedTransfer
-from chakram.errors import ScheduleError
-from chakram.trace.column_index import topological_order
+from chakram.collectives.algorithms.buffer_programs import (
+    PARTED,
+    BufferProgram,
+    layout_of,
+)
+from chakram.collectives.algorithms.symbolic_execution import Action, Message
+from chakram.collectives.algorithms.transfer_lists import (
+    ListedAlgorithm,
+    ListedTransfer,
+)
+from chakram.foundation.errors import ScheduleError
+from chakram.trace.graph_index import topological_order
 from chakram.user_algorithms.byte_flow import ByteFlow
 from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
-from chakram.user_algorithms.refusal import Links, refuse_problems, refuse_unmatched
+from chakram.user_algorithms.file_errors import Links, refuse_problems, refuse_unmatched
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

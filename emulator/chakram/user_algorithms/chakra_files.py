@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.chakra.et_messages import (
+from chakram.chakra.et_codec import (
     AttributeValue,
     NodeType,
     attribute_values,
@@ -16,15 +16,15 @@ from chakram.chakra.et_messages import (
     decode_node,
 )
 from chakram.chakra.read.framing import read_records
-from chakram.collectives.algorithms.execution import MAX_ACTIONS
-from chakram.errors import ScheduleError
+from chakram.collectives.algorithms.symbolic_execution import MAX_ACTIONS
+from chakram.foundation.errors import ScheduleError
+from chakram.user_algorithms.file_errors import read_algorithm_file
 from chakram.user_algorithms.json_fields import (
     COLLECTIVES,
     MAX_CHANNELS,
     MAX_CHUNKS,
     MAX_RANKS,
 )
-from chakram.user_algorithms.refusal import read_algorithm_file
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import UserAlgorithm
-from chakram.collectives.algorithms.buffers import BufferProgram, carry_out
+from chakram.collectives.algorithms.buffer_programs import BufferProgram, carry_out
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
+from chakram.user_algorithms.file_errors import read_algorithm_file, refuse_problems
 from chakram.user_algorithms.msccl import program_of
 from chakram.user_algorithms.msccl_xml import parse_msccl
 from chakram.user_algorithms.mscclpp import parse_mscclpp
 from chakram.user_algorithms.python_code import PythonSource
-from chakram.user_algorithms.refusal import read_algorithm_file, refuse_problems
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms import AlgorithmSource
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 
 def load_sources(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from chakram.collectives.algorithms.buffers import (
+from chakram.collectives.algorithms.buffer_programs import (
     PARTED,
     BufferProgram,
     Layout,
     layout_of,
 )
-from chakram.collectives.algorithms.execution import Action, Message
-from chakram.errors import ScheduleError
+from chakram.collectives.algorithms.symbolic_execution import Action, Message
+from chakram.foundation.errors import ScheduleError
+from chakram.user_algorithms.file_errors import Links, refuse_unmatched
 from chakram.user_algorithms.msccl_xml import (
     READ,
     RECEIVE,
@@ -22,7 +23,6 @@ from chakram.user_algorithms.msccl_xml import (
     Step,
     ThreadBlock,
 )
-from chakram.user_algorithms.refusal import Links, refuse_unmatched
 
 
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:

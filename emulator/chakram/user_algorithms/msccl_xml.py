@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
 
-from chakram.collectives.algorithms.execution import MAX_ACTIONS
-from chakram.errors import ScheduleError
+from chakram.collectives.algorithms.symbolic_execution import MAX_ACTIONS
+from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.json_fields import (
     COLLECTIVES,
     MAX_CHANNELS,

@@ -29,8 +29,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.buffers import BufferProgram, Layout, layout_of
-from chakram.collectives.algorithms.execution import MAX_ACTIONS, Action, Message
+from chakram.collectives.algorithms.buffer_programs import (
+    BufferProgram,
+    Layout,
+    layout_of,
+)
+from chakram.collectives.algorithms.symbolic_execution import (
+    MAX_ACTIONS,
+    Action,
+    Message,
+)
 from chakram.user_algorithms.json_fields import (
     COLLECTIVES,
     MAX_CHUNKS,
@@ -38,7 +46,7 @@ from chakram.user_algorithms.json_fields import (
     Fields,
     parse_object,
 )
-from chakram.user_algorithms.mscclpp_plan import (
+from chakram.user_algorithms.mscclpp_parts import (
     MAX_NUMBER,
     Block,
     Channel,

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.algorithms.base import Scheduled
-from chakram.collectives.algorithms.listed import (
+from chakram.collectives.algorithms.transfer_lists import (
     MAX_LISTED,
     MAX_PARTS,
     ListedAlgorithm,
@@ -37,8 +37,8 @@ from chakram.collectives.algorithms.listed import (
 )
 from chakram.collectives.schedule import Transfer, part_bytes
 from chakram.collectives.schedule_check import Schedule, check_schedule, parts_of
-from chakram.errors import ScheduleError
-from chakram.user_algorithms.refusal import refuse_problems
+from chakram.foundation.errors import ScheduleError
+from chakram.user_algorithms.file_errors import refuse_problems
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms import UserAlgorithm

@@ -9,15 +9,15 @@ from ipaddress import ip_network
 from random import Random
 from typing import Any
 
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.plan.plan import RunSettings
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE, UDP_PORT
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
-from chakram.roce.memory import MemoryRegion
+from chakram.roce.receive_memory import MemoryRegion
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.dataplane.opening import open_line
-from chakram_agent.policy import Policy
+from chakram_agent.dataplane.open_port import open_line
+from chakram_agent.send_limits import Policy
 from tests.interop.softroce.machine import GUEST, HOST, MTU, Machine, gid
 from tests.interop.softroce.messages import Message, messages_of, total_bytes
 from tests.interop.softroce.orders import VERBS, Order, Outcome

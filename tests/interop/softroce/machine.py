@@ -18,7 +18,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from chakram.fabric.netns import CLONE_NEWNET, run_in_namespace, unshare
+from chakram.fabric.labs.enter_namespace import CLONE_NEWNET, run_in_namespace, unshare
 from tests.interop.softroce.initramfs import make_initramfs
 from tests.interop.softroce.kernel import Kernel
 

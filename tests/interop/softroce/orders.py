@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.plan.transport import TransportPlan
-from chakram.results.statistics import PortStatistics, QueuePairStatistics
+from chakram.records.counter_definitions import PortStatistics, QueuePairStatistics
 
 VERBS = ("write", "send")
 LARGEST_BYTES = 1 << 20

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
 from tests.interop.softroce.host import exchange

@@ -7,11 +7,11 @@ import pytest
 
 import chakram
 from chakram.control.service import TlsFiles
-from chakram.errors import ConfigError
-from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
+from chakram.foundation.errors import ConfigError
 from chakram_agent.cli import main, parser, serve_options
-from chakram_agent.policy import Policy
-from chakram_agent.shell import ServeOptions
+from chakram_agent.grpc_server import ServeOptions
+from chakram_agent.send_limits import Policy
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 

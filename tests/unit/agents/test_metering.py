@@ -3,9 +3,9 @@ from __future__ import annotations
 from array import array
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.results.counters import fct_histograms, slot
-from chakram.results.records import FLOW_FIELDS, RecordRows
-from chakram_agent.counters import Metering, SharedCounters
+from chakram.records.counter_slots import fct_histograms, slot
+from chakram.records.row_layout import FLOW_FIELDS, RecordRows
+from chakram_agent.shared_counters import Metering, SharedCounters
 from tests.made_plans import collective, compute, world_plan
 from tests.plans import ring_plan
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import EnvironmentProblem
+from chakram.foundation.errors import EnvironmentProblem
 from chakram.switch.pause_frames import pause_frame
-from chakram_agent.dataplane import pauses
-from chakram_agent.dataplane.pauses import PauseListener
+from chakram_agent.dataplane import pause_listener
+from chakram_agent.dataplane.pause_listener import PauseListener
 
 RATE_BPS = 10**9
 QUANTUM_NS = 512
@@ -52,7 +52,7 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
     fake: Any = SimpleNamespace(
         socket=lambda *_: made, **{name: getattr(socket, name) for name in names}
     )
-    monkeypatch.setattr(pauses, "socket", fake)
+    monkeypatch.setattr(pause_listener, "socket", fake)
     return made
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.errors import PlugInError
+from chakram.foundation.errors import PlugInError
 from chakram.plan.plan import PlugInUse
 from chakram_agent.agent import check_plug_ins
 from tests.plans import ring_plan

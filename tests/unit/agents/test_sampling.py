@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.replay import samples
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram_agent import tally
-from chakram_agent.tally import Sampler
+from chakram_agent import counter_updates
+from chakram_agent.counter_updates import Sampler
 from tests.made_plans import collective, world_plan
 from tests.port_plans import endpoints_of
 
@@ -122,7 +122,7 @@ def test_without_bins_everything_is_taken_once_at_the_end() -> None:
 
 
 def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "ROWS_PER_BIN", 1)
+    monkeypatch.setattr(counter_updates, "ROWS_PER_BIN", 1)
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     send(plane, 1)
@@ -138,7 +138,7 @@ def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_queue_pairs_that_are_not_looked_at_are_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tally, "ROWS_PER_BIN", 1)
+    monkeypatch.setattr(counter_updates, "ROWS_PER_BIN", 1)
     plane, plan = made(4)
     sampler = Sampler(plane, plan, bin_ns=BIN_NS)
     send(plane, 1)

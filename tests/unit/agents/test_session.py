@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from chakram.control.events import Finished, PhaseChanged, Progress, RecordBatch
-from chakram.results.records import ITERATION_FIELDS, RecordRows
+from chakram.records.row_layout import ITERATION_FIELDS, RecordRows
 from chakram_agent import agent as session_module
 from chakram_agent.agent import Session
 

@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.errors import AgentError, UnexpectedEvent
-from chakram_agent.events import (
+from chakram.foundation.errors import AgentError, UnexpectedEvent
+from chakram_agent.state import (
+    NEVER,
+    QUIET_LEASE_NS,
+    TRAFFIC_LEASE_NS,
+    AgentState,
+    Phase,
+)
+from chakram_agent.state_events import (
     Abort,
     Arm,
     ArmShards,
@@ -25,13 +32,6 @@ from chakram_agent.events import (
     StartShards,
     StopShards,
     Tick,
-)
-from chakram_agent.state import (
-    NEVER,
-    QUIET_LEASE_NS,
-    TRAFFIC_LEASE_NS,
-    AgentState,
-    Phase,
 )
 
 SECOND = 10**9

@@ -8,7 +8,7 @@ import pytest
 
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
-from chakram_agent.divided import steering_program
+from chakram_agent.divided_ports import steering_program
 
 
 def chosen(program: bytes, packet: bytes) -> int:

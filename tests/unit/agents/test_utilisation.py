@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from chakram_agent.tally import Utilisation
+from chakram_agent.counter_updates import Utilisation
 
 
 class Endpoint:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.et_messages import PREFIXES, NodeType, own_name, shown_name
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.et_codec import PREFIXES, NodeType, own_name, shown_name
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.write.writer import encode_trace
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import NodeKind

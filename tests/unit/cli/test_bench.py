@@ -11,16 +11,16 @@ import pytest
 
 from chakram.cli import bench as bench_verb
 from chakram.cli import main
-from chakram.cli.bench_programs import sizes_of
-from chakram.controller import virtual_time
-from chakram.controller.virtual_time import simulate_experiment
-from chakram.errors import ConfigError, RunInterrupted
-from chakram.observe.nccl_output import float_text
-from chakram.results.readers.nccl_tests import read_nccl_json, read_nccl_text
+from chakram.cli.common.bench_programs import sizes_of
+from chakram.console.nccl_tests_output import float_text
+from chakram.formats.nccl_tests import read_nccl_json, read_nccl_text
+from chakram.foundation.errors import ConfigError, RunInterrupted
+from chakram.simulation import simulate_experiment as virtual_time
+from chakram.simulation.simulate_experiment import simulate_experiment
 
 if TYPE_CHECKING:
-    from chakram.controller.outcome import RunOutcome
-    from chakram.controller.request import RunRequest
+    from chakram.execution.outcome import RunOutcome
+    from chakram.execution.request import RunRequest
 
 EXPERIMENT = """\
 version: 1

@@ -11,9 +11,9 @@ import yaml
 
 from chakram import simulate
 from chakram.cli import main
-from chakram.observe.run_results import RunResults
+from chakram.run_directory.reader import RunResults
+from tests.run_directories import STARTED
 from tests.unit.cli.test_runs import make_run
-from tests.unit.observe.small_runs import STARTED
 
 EXPERIMENT = {
     "version": 1,

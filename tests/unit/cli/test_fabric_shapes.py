@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import yaml
 
 from chakram.cli import main
-from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from chakram.fabric.fabric_types.topology_settings import (
+    LinksSettings,
+    TopologySettings,
+)
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import chakram
 from chakram import cli
 from chakram.cli import main
-from chakram.errors import AgentError, PlanError
+from chakram.foundation.errors import AgentError, PlanError
 from tests.support import REPO_ROOT
 
 QUICKSTART = str(REPO_ROOT / "configs/quickstart.yaml")
@@ -58,7 +58,7 @@ def test_what_the_machine_lacks_is_told(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
     assert main(["plan", small]) == 3
     assert told in capsys.readouterr().err
 
@@ -210,7 +210,7 @@ def test_an_error_is_one_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
     assert main(["plan", QUICKSTART]) == code
     assert capsys.readouterr().err.splitlines()[-1] == f"chakram: error: {expected}"
 
@@ -225,7 +225,7 @@ def test_a_fault_of_ours_is_one_line_and_a_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
     assert main(["plan", QUICKSTART]) == 1
     told = capsys.readouterr().err
     (log,) = tmp_path.glob("chakram-error-*.log")
@@ -240,7 +240,7 @@ def test_debug_shows_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = PlanError("here", "is wrong")
-    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.preparation.job_loading.load_jobs", failing(error))
     assert main(["--debug", "plan", QUICKSTART]) == 2
     told = capsys.readouterr().err
     assert "Traceback" in told
@@ -252,7 +252,7 @@ def test_without_room_for_a_log_the_option_is_named(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     monkeypatch.setattr(
-        "chakram.controller.job_loading.load_jobs", failing(ValueError("x"))
+        "chakram.preparation.job_loading.load_jobs", failing(ValueError("x"))
     )
     assert main(["plan", QUICKSTART]) == 1
     assert "(--debug shows the traceback)" in capsys.readouterr().err

@@ -9,11 +9,11 @@ import pytest
 
 from chakram.cli import main
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.manifest import RunManifest
-from chakram.observe.run_directory import RunDirectory
-from chakram.results.bandwidth import bus_factor
+from chakram.run_directory.manifest import RunManifest
+from chakram.run_directory.writer import RunDirectory
+from chakram.summary.bandwidth import bus_factor
+from tests.run_directories import STARTED
 from tests.small_run import small_plan, small_rows
-from tests.unit.observe.small_runs import STARTED
 
 JOBS = {"moe": {"ranks": 4}}
 
@@ -86,7 +86,7 @@ def test_key_figures_are_those_of_the_tables(
     first, second = json.loads(capsys.readouterr().out)["runs"]
     directory = make_run(folder, run_id="r", started_at="2027", world="loopback")
     del directory
-    from chakram.observe.run_results import open_run
+    from chakram.run_directory.reader import open_run
 
     results = open_run(Path(second["directory"]))
     records = [record for record in results.collectives() if record.measured]

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.cli import main
-from chakram.controller import sweep as sweep_cells
-from chakram.observe.sweep_folder import CellRun, Outcome, read_sweep
+from chakram.sweep import runner as sweep_cells
+from chakram.sweep.folder import CellRun, Outcome, read_sweep
 
 EXPERIMENT = """\
 version: 1

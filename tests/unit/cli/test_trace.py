@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from chakram.chakra.et_messages import NodeType
+from chakram.chakra.et_codec import NodeType
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.cli.trace import app
-from chakram.errors import ConfigError, RunDirectoryError, TraceError
+from chakram.foundation.errors import ConfigError, RunDirectoryError, TraceError
 from chakram.plan.wire_cost import wire_bytes
 from tests.trace_bytes import collective, metadata, node
 

@@ -12,7 +12,7 @@ from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.write.writer import write_trace_set
 from chakram.cli.trace import app
 from chakram.collectives.groups import ProcessGroup
-from chakram.errors import ChakramError, ConfigError, RunDirectoryError
+from chakram.foundation.errors import ChakramError, ConfigError, RunDirectoryError
 from tests.made_graphs import collective, compute, job, send
 
 

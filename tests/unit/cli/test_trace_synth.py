@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.cli.trace import app
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from chakram.synth.settings import KINDS
 
 NEEDED = {

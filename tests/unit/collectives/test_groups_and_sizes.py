@@ -8,7 +8,7 @@ import pytest
 
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.collectives.ops import CollectiveOp, buffer_bytes, nccl_size_bytes
-from chakram.results.records import (
+from chakram.records.row_layout import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
     SHARE_FIELDS,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from tests.unit.config.texts import QUICKSTART
 
 scalars = st.one_of(

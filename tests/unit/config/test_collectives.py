@@ -11,7 +11,7 @@ import yaml
 from chakram.collectives.algorithms import Rule, UserAlgorithm, algorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.experiment import Experiment, load_experiment, parse_experiment
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 
 MOE = {"synth": "moe", "ranks": 4, "ep": 2, "dp": 2}
 AR = CollectiveOp.ALL_REDUCE

@@ -17,13 +17,13 @@ from chakram.config.congestion import (
     settings_model,
 )
 from chakram.config.experiment import parse_experiment
-from chakram.controller.experiment_warnings import experiment_warnings
-from chakram.controller.job_loading import load_jobs
-from chakram.controller.planning import transport_plan
-from chakram.controller.reporting import describe_transport, manifest_of
-from chakram.errors import ConfigError
-from chakram.fabric.topology import EcnThresholds
+from chakram.foundation.errors import ConfigError
+from chakram.preparation.experiment_warnings import experiment_warnings
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.planning import transport_plan
+from chakram.preparation.run_description import describe_transport, manifest_of
 from chakram.roce.congestion.dcqcn import Dcqcn
+from chakram.topology.topology import EcnThresholds
 
 GIGABIT = 10**9
 PROFILES = Dcqcn.profiles.names

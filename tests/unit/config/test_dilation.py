@@ -12,10 +12,10 @@ from pydantic import BaseModel
 
 from chakram.config.dilation import KEPT, rnr_timer, stretches
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.controller.experiment_warnings import experiment_warnings
-from chakram.controller.job_loading import load_jobs
-from chakram.controller.planning import transport_plan
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
+from chakram.preparation.experiment_warnings import experiment_warnings
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.planning import transport_plan
 from chakram.program.operations import ComputeOperation
 from chakram.settings.quantities import Stretches
 

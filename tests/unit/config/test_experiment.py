@@ -11,9 +11,9 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.config.experiment import load_experiment, parse_experiment
 from chakram.config.jobs import TraceFiles
 from chakram.config.schema import schema_text
-from chakram.controller.planning import transport_plan
-from chakram.errors import ConfigError
-from chakram.fabric.kinds.namespaces import NamespaceFabric
+from chakram.fabric.fabric_types.namespaces import NamespaceFabric
+from chakram.foundation.errors import ConfigError
+from chakram.preparation.planning import transport_plan
 from tests.support import REPO_ROOT
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chakram.config.experiment import parse_experiment
-from chakram.fabric.kinds.external import ExternalFabric
+from chakram.fabric.fabric_types.external import ExternalFabric
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, mistakes_of
 
 

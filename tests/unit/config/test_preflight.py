@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.controller.preflight_session import preflight_settings
-from chakram.errors import ConfigError
+from chakram.execution.preflight_session import preflight_settings
+from chakram.foundation.errors import ConfigError
 
 
 def experiment(preflight: str | None, fabric: str = "{kind: loopback}") -> Experiment:

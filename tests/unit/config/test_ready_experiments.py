@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chakram.config.experiment import load_experiment
-from chakram.controller.job_loading import load_jobs
-from chakram.controller.plan_summary import summarise_plan
-from chakram.controller.planning import build_plan, planned_ports
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.plan_summary import summarise_plan
+from chakram.preparation.planning import build_plan, planned_ports
 from tests.support import REPO_ROOT
 
 CONFIGS = sorted((REPO_ROOT / "configs").glob("*.yaml"))

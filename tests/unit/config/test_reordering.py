@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chakram.config.experiment import parse_experiment
-from chakram.controller.experiment_warnings import experiment_warnings
-from chakram.controller.planning import transport_plan
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
+from chakram.preparation.experiment_warnings import experiment_warnings
+from chakram.preparation.planning import transport_plan
 from tests.unit.config.texts import QUICKSTART
 
 SPRAYED = """

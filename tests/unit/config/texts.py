@@ -7,7 +7,7 @@ import re
 import pytest
 
 from chakram.config.experiment import parse_experiment
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 
 QUICKSTART = """\
 version: 1

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from chakram.control.certificates import make_certificates
-from chakram.errors import ConfigError, EnvironmentProblem
+from chakram.foundation.errors import ConfigError, EnvironmentProblem
 
 
 def load(path: Path) -> x509.Certificate:

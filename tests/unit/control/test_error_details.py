@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram import errors
 from chakram.control.error_details import decode_error, encode_error
 from chakram.control.protocol_messages import pb
-from chakram.errors import AgentError, ChakramError, PlanError
+from chakram.foundation import errors
+from chakram.foundation.errors import AgentError, ChakramError, PlanError
 
 KINDS = [
     kind

@@ -25,11 +25,11 @@ from chakram.control.events import (
     RecordBatch,
     ShardLoad,
 )
-from chakram.control.mapper import pack_numbers, unpack_numbers
+from chakram.control.message_mapping import pack_numbers, unpack_numbers
 from chakram.control.protocol_messages import pb
-from chakram.errors import PeerError
-from chakram.results.counters import TOTAL_SLOTS
-from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
+from chakram.foundation.errors import PeerError
+from chakram.records.counter_slots import TOTAL_SLOTS
+from chakram.records.row_layout import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
 
 
 def some_rows() -> RecordRows:

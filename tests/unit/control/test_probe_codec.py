@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.plan import AgentPlan
 from chakram.plan.probes import ProbePacket, ProbePlan
-from chakram.preflight.probing import plan_probes
+from chakram.preflight.probe_plan import plan_probes
 from chakram.preflight.report import PreflightSettings
 from tests.made_plans import collective, world_plan
 from tests.plans import parse_plan, plan_bytes

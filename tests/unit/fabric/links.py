@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chakram.fabric.topology import Link, PortRef
+from chakram.topology.topology import Link, PortRef
 
 GBIT = 10**9
 

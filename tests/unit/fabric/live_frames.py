@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.counters import LabCounters, LinkCounters
-from chakram.fabric.frames import Frames
-from chakram.fabric.live_switch import LiveSwitch
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.switch_process import lab_counters
-from chakram.fabric.topology import EcnThresholds, Topology
+from chakram.fabric.labs.link_counters import LabCounters, LinkCounters
+from chakram.fabric.modelled_switch.frames import Frames
+from chakram.fabric.modelled_switch.live_switch import LiveSwitch
+from chakram.fabric.modelled_switch.switch_process import lab_counters
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.profiles import Profile
+from chakram.topology.addressing import plan_addresses
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import EcnThresholds, Topology
 
 RATE = 200 * 10**6
 SIZE = 4154

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from chakram.errors import ConfigError
+from chakram.fabric.fabric_types.topology_settings import (
+    LinksSettings,
+    TopologySettings,
+)
 from chakram.fabric.infragraph import graph_section, read_infragraph, to_infragraph
-from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
-from chakram.fabric.shapes import LinkKind
-from chakram.fabric.tiers import fat_tree, leaf_spine, rails
-from chakram.fabric.topology import Topology
+from chakram.foundation.errors import ConfigError
+from chakram.topology.common_topologies import LinkKind
+from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
+from chakram.topology.topology import Topology
 
 HOST = LinkKind(rate_bps=100 * 10**9, delay_ns=500)
 UPLINK = LinkKind(rate_bps=400 * 10**9)

@@ -6,8 +6,12 @@ import struct
 
 import pytest
 
-from chakram.errors import PacketError, RunDirectoryError
-from chakram.fabric.capture import FILE_HEADER, RECORD_HEADER, SNAP_BYTES
+from chakram.fabric.capture.capture_process import (
+    FILE_HEADER,
+    RECORD_HEADER,
+    SNAP_BYTES,
+)
+from chakram.foundation.errors import PacketError, RunDirectoryError
 from tests.pcap_files import Frame, ip_packet, read_frames
 
 FRAMES = [

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from chakram.errors import ConfigError, FabricError, PrivilegeError
-from chakram.fabric.enter import enter_command, main
-from chakram.fabric.holder_protocol import decode_error, encode_error, receive_line
-from chakram.fabric.kinds.loopback import LoopbackPort, loopback_ports
-from chakram.fabric.probe import LAB_PROBES, Probe
-from chakram.fabric.shaping import shape
-from chakram.fabric.topology import HOST_BUCKET_NS, bucket_bytes
+from chakram.fabric.enter_lab import enter_command, main
+from chakram.fabric.fabric_types.loopback import LoopbackPort, loopback_ports
+from chakram.fabric.labs.holder_protocol import decode_error, encode_error, receive_line
+from chakram.fabric.labs.shaping import shape
+from chakram.fabric.machine_probe import LAB_PROBES, Probe
+from chakram.foundation.errors import ConfigError, FabricError, PrivilegeError
 from chakram.plan.transport import TransportPlan
+from chakram.topology.topology import HOST_BUCKET_NS, bucket_bytes
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_line_may_come_in_pieces_or_end_early() -> None:
 
 def test_the_command_that_enters_a_lab() -> None:
     assert enter_command(17, ["ip", "a"])[1:] == [
-        *("-P", "-m", "chakram.fabric.enter", "17", "--", "ip", "a")
+        *("-P", "-m", "chakram.fabric.enter_lab", "17", "--", "ip", "a")
     ]
     assert enter_command(17, ["ip"], netns="/proc/17/fd/5")[4:] == [
         *("17", "--netns", "/proc/17/fd/5", "--", "ip")

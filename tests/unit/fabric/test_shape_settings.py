@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric.kinds.links import LinksSettings
-from chakram.fabric.kinds.namespaces import NamespaceFabric
-from chakram.fabric.kinds.shape import MAX_HOSTS, TopologySettings
-from chakram.fabric.topology import Link, check_topology
+from chakram.fabric.fabric_types.link_settings import LinksSettings
+from chakram.fabric.fabric_types.namespaces import NamespaceFabric
+from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
+from chakram.foundation.errors import FabricError
+from chakram.topology.topology import Link, check_topology
 
 SHAPES: dict[str, dict[str, Any]] = {
     "single_switch": {"hosts": 4},

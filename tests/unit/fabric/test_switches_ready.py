@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.errors import FabricError
-from chakram.fabric import builder
-from chakram.fabric.builder import wait_until_ready
-from chakram.fabric.namespaces import Namespace
+from chakram.fabric.labs import builder
+from chakram.fabric.labs.builder import wait_until_ready
+from chakram.fabric.labs.namespaces import Namespace
+from chakram.foundation.errors import FabricError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

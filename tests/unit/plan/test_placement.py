@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm_names
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.placement import PlacementOptions
 from chakram.plan.plan import Plan
 from chakram.plan.plan_check import check_plan

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.collectives.groups import world_group
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.placement import PATTERNS, PlacementOptions, patterned, place
 from chakram.plan.plan import PortPlan, RunSettings
 from chakram.plan.transport import TransportPlan

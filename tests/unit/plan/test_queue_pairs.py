@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import (
     SOURCE_PORT_BASE,

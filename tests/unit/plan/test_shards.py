@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.placement import PlacementOptions, place
 from chakram.plan.plan import Plan, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chakram.knobs import knobs_of
-from chakram.plan.faults import PacketFault
+from chakram.foundation.declared_parameters import knobs_of
+from chakram.plan.packet_faults import PacketFault
 from chakram.plan.transport import TransportPlan
 
 

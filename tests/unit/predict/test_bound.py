@@ -8,11 +8,11 @@ import pytest
 
 from chakram.collectives.algorithms import AUTO, algorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.fabric.model import fabric_model
-from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import ScheduleBounds, bound_ns
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.paths import FabricModel
+from chakram.predict.topology_to_fabric_model import fabric_model
+from chakram.topology.common_topologies import single_switch
 from tests.leaf_spines import clos
 
 GBPS = 10**9

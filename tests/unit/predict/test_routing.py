@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.errors import FabricError, PlanError
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import Link, PortRef, Topology
+from chakram.foundation.errors import FabricError, PlanError
 from chakram.plan.plan import PortPlan
 from chakram.predict.routing import Router, Ways
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import Link, PortRef, Topology
 from tests.leaf_spines import clos
 from tests.made_plans import collective, fabric_ports, make_plan, program
 

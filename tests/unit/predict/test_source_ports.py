@@ -6,7 +6,6 @@ from itertools import combinations
 
 import pytest
 
-from chakram.fabric.topology import Topology
 from chakram.predict.routing import Router
 from chakram.predict.source_ports import (
     LoadedPair,
@@ -15,6 +14,7 @@ from chakram.predict.source_ports import (
     loads_of,
 )
 from chakram.switch.ecmp import KernelPaths
+from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 from tests.made_plans import fabric_ports
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.control.events import ShardLoad
-from chakram.fields import check_fields
+from chakram.foundation.field_bounds import check_fields
 from chakram.plan.probes import ProbeEvent, ProbePacket, ProbePlan
 from chakram.preflight.confirmation import (
     LOSS_PROBES,
@@ -21,14 +21,14 @@ from chakram.preflight.confirmation import (
     train_evidence,
     train_packet,
 )
-from chakram.preflight.probing import (
+from chakram.preflight.probe_plan import (
     PathReport,
     plan_probes,
     probe_packets,
     read_probes,
 )
 from chakram.preflight.report import PreflightSettings
-from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 SETTINGS = PreflightSettings(path_mtu=1024, paths=2)

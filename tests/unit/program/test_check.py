@@ -8,7 +8,7 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
+from chakram.collectives.split_sizes import Splits
 from chakram.program.job_check import check_job
 from chakram.program.operations import (
     CollectiveOperation,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
-from chakram.collectives.splits import Splits
+from chakram.collectives.split_sizes import Splits
 from chakram.program.check import are_ends, largest
 from chakram.program.job_check import check_job
 from tests.made_plans import (

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.collectives.algorithms import algorithm, algorithm_names
-from chakram.collectives.algorithms.execution import Action, Message
-from chakram.collectives.algorithms.listed import listed_from
+from chakram.collectives.algorithms.symbolic_execution import Action, Message
+from chakram.collectives.algorithms.transfer_lists import listed_from
 from chakram.collectives.groups import world_group
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import transfer_bytes

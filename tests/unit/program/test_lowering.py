@@ -8,7 +8,7 @@ import pytest
 
 from chakram.collectives.algorithms import Rule
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ConfigError, MatchingError, ScheduleError
+from chakram.foundation.errors import ConfigError, MatchingError, ScheduleError
 from chakram.program.lowering import BARRIER_NAME, LoweringOptions
 from chakram.program.operations import (
     CollectiveOperation,

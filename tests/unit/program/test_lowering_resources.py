@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chakram.errors import ConfigError, MatchingError
+from chakram.foundation.errors import ConfigError, MatchingError
 from chakram.program.operations import Operation
 from chakram.trace.node import CPU_STREAM, NodeKind
 from tests.made_graphs import collective, compute, receive, send

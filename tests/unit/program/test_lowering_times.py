@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from tests.made_graphs import collective, compute, label
 from tests.made_plans import matrix_splits
 from tests.unit.program.lowered import lowered, operations

@@ -6,8 +6,8 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.errors import MatchingError
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import MatchingError
 from chakram.program.matching import (
     CollectiveId,
     MessageId,

@@ -6,7 +6,7 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import MatchingError
+from chakram.foundation.errors import MatchingError
 from chakram.program.matching import CollectiveId, match_ranks
 from chakram.program.ordering import order_collectives
 from tests.made_graphs import collective, compute, job, receive, send

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import RunSettings
 from chakram.program.operations import Operation, RankProgram
-from chakram.replay.pairs import Pair
-from chakram.replay.progress import Flow
+from chakram.records.row_layout import RecordRows
+from chakram.replay.queue_pair_roles import Pair
 from chakram.replay.rank import Replay
-from chakram.results.records import RecordRows
+from chakram.replay.rank_progress import Flow
+from chakram.topology.common_topologies import single_switch
 from tests.made_plans import (
     FlowRow,
     ShareRow,

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from chakram.addresses import address_halves
 from chakram.collectives.groups import world_group
-from chakram.errors import PlanError
-from chakram.fabric.shapes import single_switch
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.foundation.errors import PlanError
+from chakram.foundation.ip_addresses import address_halves
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import JobSettings, RunSettings
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
+from chakram.topology.common_topologies import single_switch
 from tests.forgery import FORGERIES, Way, sealed
 from tests.made_plans import (
     collective,

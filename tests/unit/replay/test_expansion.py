@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
-from chakram.errors import PlanError, ScheduleError
-from chakram.fabric.shapes import single_switch
+from chakram.foundation.errors import PlanError, ScheduleError
 from chakram.plan.plan import RankPlan
 from chakram.program.operations import Operation
 from chakram.replay import expansion
 from chakram.replay.expansion import Expander, Expansion
-from chakram.replay.tables import ProgramTables
+from chakram.replay.program_tables import ProgramTables
 from chakram.roce.constants import MAX_MESSAGE_BYTES
+from chakram.topology.common_topologies import single_switch
 from tests.made_plans import (
     collective,
     compute,

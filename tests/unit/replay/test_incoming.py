@@ -7,9 +7,9 @@ import pytest
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.plan.plan import RunSettings
 from chakram.program.operations import POINT_TO_POINT
+from chakram.records.row_layout import CAUSE_OPERATION, RecordRows
+from chakram.replay.program_tables import MOST_RANKS
 from chakram.replay.rank import Replay
-from chakram.replay.tables import MOST_RANKS
-from chakram.results.records import CAUSE_OPERATION, RecordRows
 from tests.made_plans import collective, compute, program, receive, send
 from tests.replays import acknowledged, received
 from tests.unit.replay.driven import Driven, alike, point_to_point

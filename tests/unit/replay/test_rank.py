@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.errors import PlanError
+from chakram.foundation.errors import PlanError
+from chakram.foundation.units import LONGEST_TIME_NS
 from chakram.plan.plan import JobSettings, RunSettings
 from chakram.program.operations import POINT_TO_POINT, Operation
+from chakram.records.row_layout import RecordRows
 from chakram.replay.rank import Replay
-from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
-from chakram.units import LONGEST_TIME_NS
 from tests.made_plans import (
     collective,
     compute,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from chakram.plan.faults import PACKET_CLASSES, FaultAction, PacketFault
+from chakram.plan.packet_faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.roce.faults import (
     FaultRule,
     PacketFaults,
     class_of_burst,
     class_of_datagram,
 )
-from chakram.roce.wire import WireEncoder
+from chakram.roce.packet_buffer import WireEncoder
 from tests.virtual_wire import make_queue_pair, split
 
 ONLY = PACKET_CLASSES["only"]

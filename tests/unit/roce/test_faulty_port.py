@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.roce.constants import BurstKind
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.faults import (
@@ -18,8 +18,8 @@ from chakram.roce.faults import (
     bits_of_datagram,
 )
 from chakram.roce.faulty_port import FaultyPort, flip_bit
+from chakram.roce.packet_buffer import WireEncoder
 from chakram.roce.port import PortEngine
-from chakram.roce.wire import WireEncoder
 from tests.virtual_wire import Pair, make_queue_pair
 
 MTU = 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.addresses import address_halves, address_of_halves, is_ipv6
-from chakram.plan.faults import FaultAction, PacketFault
+from chakram.foundation.ip_addresses import address_halves, address_of_halves, is_ipv6
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.port import PortEngine

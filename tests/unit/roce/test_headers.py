@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import PacketError
+from chakram.foundation.errors import PacketError
 from chakram.roce.headers import (
     Aeth,
     Bth,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.results.counters import FCT_BUCKETS, fct_bucket
+from chakram.records.counter_slots import FCT_BUCKETS, fct_bucket
 from chakram.roce.histogram import Histogram
 
 

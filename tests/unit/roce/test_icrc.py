@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from chakram.errors import PacketError
+from chakram.foundation.errors import PacketError
 from chakram.roce.icrc import icrc, ip_icrc, masked_headers
 
 # From the IP header on; made by hand and agreed upon by two implementations.

@@ -6,8 +6,8 @@ import pytest
 
 from chakram.roce.constants import BurstKind
 from chakram.roce.headers import Bth, Packet, Reth, encode_packet
-from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
+from chakram.roce.receive_memory import MemoryRegion
 from tests.unit.roce.ports import MTU, drained, make_port
 
 MESSAGE_BYTES = 6 * MTU

@@ -8,7 +8,7 @@ import pytest
 
 from chakram.roce.burst import Burst
 from chakram.roce.port import PortEngine
-from chakram.roce.turns import SendOrder
+from chakram.roce.send_turns import SendOrder
 from tests.unit.roce.ports import MTU, drained, make_port, nak_of
 from tests.virtual_wire import make_queue_pair
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.results.counters import fct_bucket
-from chakram.results.statistics import sampled_of
+from chakram.records.counter_definitions import sampled_of
+from chakram.records.counter_slots import fct_bucket
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
-from chakram.roce.verify import PacketVerifier
-from chakram.roce.wire import WireEncoder
+from chakram.roce.packet_buffer import WireEncoder
+from chakram.roce.packet_verification import PacketVerifier
 from tests.unit.roce.ports import GIGABIT, MTU, ack_of, drained, make_port
 from tests.virtual_wire import Pair, make_queue_pair
 

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from chakram.results.counters import fct_bucket
+from chakram.records.counter_slots import fct_bucket
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER
 from chakram.roce.pacing import Line

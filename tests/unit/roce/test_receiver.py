@@ -10,9 +10,9 @@ from chakram.roce.burst import Burst
 from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.constants import BurstKind
 from chakram.roce.headers import Bth, Packet, Reth, encode_packet
-from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
+from chakram.roce.receive_memory import MemoryRegion
 from tests.virtual_wire import make_queue_pair
 
 LINE_BPS = 10**10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chakram.switch.draws import flow_hash
 from chakram.switch.ecmp import DrawnPaths, Flow, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash
+from chakram.switch.keyed_random import flow_hash
 
 
 def flow(source_port: int, *, backwards: bool = False) -> Flow:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.predict.simulator.switch_fabric import SwitchFabric
-from chakram.switch.draws import flow_hash
 from chakram.switch.ecmp import DrawnPaths, Flow
+from chakram.switch.keyed_random import flow_hash
 from chakram.switch.profiles import Profile, fifo
 from tests.leaf_spines import clos
 from tests.property.modelled_switches import flow_to, ring, two_leaves

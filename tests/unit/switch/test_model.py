@@ -9,10 +9,10 @@ import pytest
 
 from chakram.predict.simulator.switch_fabric import buffer_cycle
 from chakram.switch.counters import port_counters
-from chakram.switch.draws import packet_number
 from chakram.switch.faults import LinkFault
+from chakram.switch.keyed_random import packet_number
 from chakram.switch.model import SwitchModel
-from chakram.switch.outcomes import (
+from chakram.switch.packet_outcomes import (
     CORRUPTED,
     EGRESS_LIMIT,
     HEADROOM_FULL,
@@ -21,7 +21,7 @@ from chakram.switch.outcomes import (
     LINK_LOSS,
     WRED,
 )
-from chakram.switch.packets import (
+from chakram.switch.packet_slots import (
     CHOSEN,
     DESTINATION,
     DSCP,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from chakram.switch.profiles import LinkEnd, headroom_bytes
 from chakram.switch.settings import WatchdogSettings, WredSettings
 from chakram.switch.sonic import port_names, read_sonic

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.collectives.splits import Splits
+from chakram.collectives.split_sizes import Splits
 from chakram.synth.inference import cache_parts, heads_of
 from chakram.synth.models import MODELS
 from chakram.trace.node import NodeKind

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chakram.chakra.sets.trace_set import TraceSet
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from chakram.synth.patterns import derangement, drawn_size
 from chakram.synth.settings import SIZE_DISTRIBUTIONS
 from chakram.trace.node import NodeKind

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.write.writer import write_synthesis
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.synth.recorded_splits import read_splits
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize

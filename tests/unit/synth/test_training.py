@@ -13,9 +13,9 @@ from chakram.synth.pipeline import (
     layers_of,
     one_forward_one_backward,
 )
-from chakram.synth.program import both
 from chakram.synth.settings import KINDS
 from chakram.synth.synthesize import synthesize
+from chakram.synth.trace_builder import both
 from chakram.trace.node import NodeKind
 from tests.unit.synth.making import graph, make, names_before, ops, traffic
 

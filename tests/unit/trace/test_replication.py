@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.errors import TraceError
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.trace.replication import (
     ALL,

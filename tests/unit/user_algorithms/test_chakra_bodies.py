@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.chakra.et_messages import (
+from chakram.chakra.et_codec import (
     Metadata,
     NodeType,
     encode_metadata,
@@ -19,12 +19,12 @@ from chakram.chakra.et_messages import (
 from chakram.chakra.read.framing import frame
 from chakram.collectives.algorithms import UserAlgorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.files import load_source
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms import AlgorithmSource
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 AR = CollectiveOp.ALL_REDUCE
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from chakram.collectives.algorithms import UserAlgorithm, algorithm
-from chakram.collectives.algorithms.buffers import carry_out
-from chakram.collectives.algorithms.listed import ListedAlgorithm, listed_from
+from chakram.collectives.algorithms.buffer_programs import carry_out
+from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm, listed_from
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms import msccl_xml
 from chakram.user_algorithms.files import load_source
 from chakram.user_algorithms.msccl import program_of

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.collectives.algorithms.buffers import carry_out
-from chakram.errors import ScheduleError
+from chakram.collectives.algorithms.buffer_programs import carry_out
+from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.mscclpp import parse_mscclpp
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 Json = dict[str, Any]
 

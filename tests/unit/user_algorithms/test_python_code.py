@@ -10,11 +10,11 @@ import pytest
 
 from chakram.collectives.algorithms import UserAlgorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.files import load_source
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
 
 STAR = """
 from chakram.collectives.schedule import Transfer

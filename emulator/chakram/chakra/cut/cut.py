@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from chakram.chakra.cut.bridging import Bridged, bridge
-from chakram.chakra.cut.steps import is_step, nodes_of_step
+from chakram.chakra.cut.bridge_nodes import Bridged, bridge
+from chakram.chakra.cut.profiler_steps import is_step, nodes_of_step
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp
-from chakram.collectives.splits import Splits, even_splits
-from chakram.errors import ConfigError, TraceError
+from chakram.collectives.split_sizes import Splits, even_splits
+from chakram.foundation.errors import ConfigError, TraceError
 from chakram.program.matching import match_ranks
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import NodeKind, TraceNode

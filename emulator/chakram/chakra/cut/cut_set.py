@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.cut.cut import Cut, CutOptions, CutRank, Dropped
 from chakram.chakra.read.groups import encode_group_file
-from chakram.chakra.sets.finding import find_trace_set
+from chakram.chakra.sets.find_files import find_trace_set
 from chakram.chakra.write.compatibility import Elsewhere
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, ranks_text
-from chakram.errors import UnsupportedTrace
+from chakram.foundation.errors import UnsupportedTrace
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:

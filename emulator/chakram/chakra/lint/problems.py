@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from chakram.chakra.remark import Remark, remark_at
+from chakram.chakra.trace_warning import Remark, remark_at
 from chakram.collectives.groups import WORLD, ProcessGroup
-from chakram.errors import MatchingError, TraceError
+from chakram.foundation.errors import MatchingError, TraceError
 from chakram.program.matching import check_matching
 from chakram.program.ordering import order_collectives
 from chakram.trace.node import NodeKind, TraceNode

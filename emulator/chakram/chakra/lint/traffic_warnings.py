@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.lint.rules import RULES
+from chakram.chakra.lint.rule_table import RULES
 from chakram.chakra.lint.warnings import LintWarningKind, check_computation
-from chakram.chakra.read.options import WarningKind, counted_name
 from chakram.chakra.read.producers import ONE_RANK_PER_FILE
-from chakram.chakra.remark import Remark, remark_at
+from chakram.chakra.read.reader_options import WarningKind, counted_name
+from chakram.chakra.trace_warning import Remark, remark_at
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp, nccl_size_bytes
+from chakram.foundation.units import about_size
 from chakram.trace.node import NodeKind
-from chakram.units import about_size
 
 if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet

@@ -12,10 +12,10 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from chakram.chakra.remark import Remark, remark_at
+from chakram.chakra.trace_warning import Remark, remark_at
 from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.units import format_time
 from chakram.trace.node import NodeKind
-from chakram.units import format_time
 
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
+from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 DEFAULT_RECORD_LIMIT_BYTES = 64 * 2**20
 """Far above any record met: the largest, an embedded input file, has 28 KiB."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.read.json_scan import whole_text
 from chakram.collectives.groups import WORLD
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 
 if TYPE_CHECKING:
-    from chakram.chakra.et_messages import AttributeValue
+    from chakram.chakra.et_codec import AttributeValue
 
 _DECIMAL = re.compile(r"[0-9]+(\.0*)?")
 _INIT_NODE = "process_group:init"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from chakram.chakra.et_messages import (
+from chakram.chakra.et_codec import (
     AttributeValue,
     CollectiveType,
     Metadata,
@@ -29,7 +29,7 @@ from chakram.chakra.et_messages import (
 )
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.producers import STAGE_SCHEMA, Producer
-from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
+from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 
 # Names of fields before schema 0.0.4, as protobuf's mapping spells them.
 _OLD_KEYS: Final = frozenset({"parent", "nodeType", "attribute", "simulatedRunTime"})

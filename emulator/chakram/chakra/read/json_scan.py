@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
+from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 DEFAULT_ELEMENT_LIMIT: Final = 4 * 2**20
 """Characters of one element.  The longest node met has 30,000; decoded, four million

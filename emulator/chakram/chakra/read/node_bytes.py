@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.chakra.et_messages import NodeType
+from chakram.chakra.et_codec import NodeType
 from chakram.chakra.read.attribute_bits import (
     ATTRIBUTES,
     FIRST_ODD,
@@ -21,7 +21,7 @@ from chakram.chakra.read.attribute_bits import (
     ON_CPU,
     OP_TYPE,
 )
-from chakram.trace.short_columns import NO_VALUE
+from chakram.trace.open_ended_columns import NO_VALUE
 
 if TYPE_CHECKING:
     Bytes = bytes | bytearray

@@ -3,7 +3,7 @@
 cimport cython
 
 from chakram.chakra.read.node_bytes cimport NodeBytes
-from chakram.trace.column_index cimport NameTable, NodeIndex
+from chakram.trace.graph_index cimport NameTable, NodeIndex
 
 cdef int OPS, TENSOR, STREAM, TYPE, SIZE, SOURCE, DESTINATION, TAG
 cdef int GROUP, GROUP_NUMBER, ON_CPU, OP_TYPE

@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.chakra.et_messages import PREFIXES, NodeType
+from chakram.chakra.et_codec import PREFIXES, NodeType
 from chakram.chakra.read.attribute_bits import (
     DESTINATION,
     GROUP,
@@ -37,7 +37,7 @@ from chakram.chakra.read.groups import RECORD
 from chakram.chakra.read.node_bytes import EDGES, NodeBytes
 from chakram.trace.columns import OP_NUMBERS
 from chakram.trace.node import CPU_STREAM, NodeKind
-from chakram.trace.short_columns import NO_VALUE
+from chakram.trace.open_ended_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from chakram.chakra.read.options import ReadOptions, WarningKind
-from chakram.errors import TraceError
+from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.foundation.errors import TraceError
 
 if TYPE_CHECKING:
-    from chakram.chakra.et_messages import Metadata
+    from chakram.chakra.et_codec import Metadata
     from chakram.trace.graph import TraceGraph
 
 STAGE_SCHEMA: Final = "symbolic_tensor_network"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NoReturn, Protocol, TypeAlias
 
-from chakram.chakra.read.decode import RankDecoder, RankTrace
 from chakram.chakra.read.eras import SNIFF_BYTES, TEXT_LOOK, Form, recognise
 from chakram.chakra.read.framing import read_records
 from chakram.chakra.read.json_records import (
@@ -21,12 +20,13 @@ from chakram.chakra.read.json_records import (
     jsonizer_records,
     stage_records,
 )
-from chakram.chakra.read.linked import linked_records
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.linked_traces import linked_records
 from chakram.chakra.read.pytorch.kineto import Profile, read_profile
 from chakram.chakra.read.pytorch.reader import HostTrace
-from chakram.chakra.read.pytorch.unnamed import RankOperations, infer_groups
-from chakram.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
+from chakram.chakra.read.pytorch.unnamed_groups import RankOperations, infer_groups
+from chakram.chakra.read.rank_decoder import RankDecoder, RankTrace
+from chakram.chakra.read.reader_options import ReadOptions
+from chakram.foundation.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"

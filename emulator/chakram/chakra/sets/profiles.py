@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, Self
 
 from chakram.chakra.read.eras import Form
-from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.reader import (
     OpenTrace,
     ReadProfile,
@@ -25,15 +24,16 @@ from chakram.chakra.read.reader import (
     read_profile_stream,
     start_of,
 )
-from chakram.chakra.remark import Remark
-from chakram.chakra.sets.finding import (
+from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.sets.file_stores import ArchiveStore, FolderStore, Store, is_archive
+from chakram.chakra.sets.find_files import (
     FoundSet,
     find_trace_set,
     is_profile_name,
     json_sets,
 )
-from chakram.chakra.sets.stores import ArchiveStore, FolderStore, Store, is_archive
-from chakram.errors import ForeignProfile, TraceError
+from chakram.chakra.trace_warning import Remark
+from chakram.foundation.errors import ForeignProfile, TraceError
 
 _JSON: Final = (".json", ".json.gz")
 _STATED_RANK: Final = re.compile(

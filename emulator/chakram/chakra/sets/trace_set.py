@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.bounded import read_bounded, read_stream_bounded
 from chakram.chakra.read.groups import parse_group_file
-from chakram.chakra.read.involved import check_dimensions
-from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.involved_dims import check_dimensions
 from chakram.chakra.read.reader import (
     OpenTrace,
     ReadTrace,
     settle,
 )
-from chakram.chakra.remark import Remark
-from chakram.chakra.sets.finding import FoundSet, find_trace_set
+from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.profiles import Profiles, open_rank
+from chakram.chakra.trace_warning import Remark
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
-from chakram.errors import TraceError
+from chakram.foundation.bounded_reading import read_bounded, read_stream_bounded
+from chakram.foundation.errors import TraceError
 from chakram.trace.replication import ALL, Replication, replicate
 
 if TYPE_CHECKING:
-    from chakram.chakra.et_messages import Metadata
-    from chakram.chakra.read.decode import RankTrace
+    from chakram.chakra.et_codec import Metadata
+    from chakram.chakra.read.rank_decoder import RankTrace
     from chakram.trace.graph import TraceGraph
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
@@ -84,7 +84,7 @@ def load_trace_set(
 
     Args:
         path: A folder, an archive, a prefix, a pattern, or one of the files; see
-            ``chakram.chakra.sets.finding``.
+            ``chakram.chakra.sets.find_files``.
         bytes_per_element: What one unit of a stored size is worth; see ``ReadOptions``.
         comm_groups: The group file, where it does not stand beside the traces.
         kineto: The profiles of PyTorch host traces, where they are not found beside

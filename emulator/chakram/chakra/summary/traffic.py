@@ -22,7 +22,7 @@ from chakram.plan.wire_cost import wire_bytes
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
-    from chakram.collectives.splits import Splits
+    from chakram.collectives.split_sizes import Splits
     from chakram.trace.graph import TraceGraph
 
 

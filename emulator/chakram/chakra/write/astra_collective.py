@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chakram.chakra.et_messages import (
+from chakram.chakra.et_codec import (
     SCHEMA_VERSION,
     AttributeValue,
     Metadata,
@@ -33,7 +33,7 @@ from chakram.collectives.schedule import (
     rank_schedule,
     transfer_bytes,
 )
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 
 ASTRA_KEYS: Final = {
     CollectiveOp.ALL_REDUCE: "all-reduce-implementation-custom",

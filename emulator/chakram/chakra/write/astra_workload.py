@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from chakram.chakra.et_messages import (
+from chakram.chakra.et_codec import (
     SCHEMA_VERSION,
     CollectiveType,
     Metadata,
@@ -36,12 +36,12 @@ from chakram.collectives.schedule import (
     rank_schedule,
     transfer_bytes,
 )
-from chakram.collectives.uneven import (
+from chakram.collectives.uneven_messages import (
     splits_bytes,
     uneven_message_bytes,
     uneven_share,
 )
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,

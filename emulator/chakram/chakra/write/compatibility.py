@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from chakram.chakra.et_messages import NodeType, decode_node
+from chakram.chakra.et_codec import NodeType, decode_node
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:

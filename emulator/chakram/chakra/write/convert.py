@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from chakram.chakra.et_messages import metadata_json, node_json
+from chakram.chakra.et_codec import metadata_json, node_json
 from chakram.chakra.read.eras import FirstRecord, classify_first_record
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader import records_of
-from chakram.chakra.sets.finding import FoundSet, find_trace_set
+from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.trace_set import group_file_bytes
 from chakram.chakra.write.compatibility import RecordsElsewhere
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
-from chakram.errors import UnsupportedTrace
+from chakram.foundation.errors import UnsupportedTrace
 
 
 class TraceForm(StrEnum):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from chakram.errors import RunDirectoryError
+from chakram.foundation.errors import RunDirectoryError
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from chakram.chakra.write.new_file import new_file
-from chakram.errors import RunDirectoryError
+from chakram.foundation.errors import RunDirectoryError
 
 if TYPE_CHECKING:
     import gzip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.et_messages import (
+from chakram.chakra.et_codec import (
     SCHEMA_VERSION,
     AttributeValue,
     CollectiveType,
@@ -18,14 +18,14 @@ from chakram.chakra.et_messages import (
 )
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
-from chakram.chakra.read.nodes import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
+from chakram.chakra.read.node_meaning import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.trace.node import CPU_STREAM, NodeKind, TraceNode
 
 if TYPE_CHECKING:
     from chakram.chakra.write.compatibility import Elsewhere
-    from chakram.synth.program import GroupDescription, Synthesis
+    from chakram.synth.trace_builder import GroupDescription, Synthesis
     from chakram.trace.graph import TraceGraph
 
 _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
-from chakram.errors import ConfigError
-from chakram.units import parse_size
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import parse_size
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
@@ -93,8 +93,8 @@ def to_messages(
 ) -> None:
     """Write all messages between ranks as CSV, collectives lowered to them."""
     from chakram.chakra.lint.problems import require_replayable
+    from chakram.chakra.write.message_list import p2p_csv
     from chakram.chakra.write.new_file import new_file, refuse_existing
-    from chakram.chakra.write.p2p import p2p_csv
 
     refuse_existing(out, force=force)
     algorithms = dict(_algorithms(algorithm or ()))

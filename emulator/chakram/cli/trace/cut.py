@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
     from chakram.chakra.cut.cut_set import WrittenCut
@@ -99,7 +99,7 @@ def cut(
 def _print_table(written: WrittenCut) -> None:
     from rich.table import Table
 
-    from chakram.cli.consoles import Console
+    from chakram.cli.common.console_styles import Console
 
     names = ("rank", "was", "nodes before", "nodes", "collectives", "messages", "joins")
     table = Table(box=None)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace.loading import Reading, TracePath, with_reading
-from chakram.errors import InputError
+from chakram.foundation.errors import InputError
 
 if TYPE_CHECKING:
-    from chakram.chakra.lint.report import Finding
+    from chakram.chakra.lint.findings import Finding
 
 
 _OF_A_RULE_SHOWN = 10
@@ -35,8 +35,8 @@ def lint(
 
     The exit code is 2 if it cannot be replayed.
     """
-    from chakram.chakra.lint.report import lint_trace_set
-    from chakram.chakra.lint.rules import Severity
+    from chakram.chakra.lint.findings import lint_trace_set
+    from chakram.chakra.lint.rule_table import Severity
 
     report = reading.read(path, lint_trace_set)
     problems = report.of(Severity.PROBLEM)
@@ -100,8 +100,8 @@ def _same_fault(finding: Finding) -> Hashable:
 
 def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> list[str]:
     """Return a line for all findings that are alike: the first, and how many."""
-    from chakram.chakra.lint.rules import Severity
-    from chakram.chakra.read.options import counted_name
+    from chakram.chakra.lint.rule_table import Severity
+    from chakram.chakra.read.reader_options import counted_name
 
     together: dict[Hashable, list[Finding]] = {}
     for finding in findings:

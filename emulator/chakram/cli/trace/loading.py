@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 from rich.progress import Progress
 
-from chakram.cli.consoles import Console
-from chakram.errors import ConfigError
+from chakram.cli.common.console_styles import Console
+from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chakram.chakra.read.options import ReadOptions
+    from chakram.chakra.read.reader_options import ReadOptions
     from chakram.chakra.sets.trace_set import TraceSet
 
 
@@ -149,13 +149,13 @@ class Reading:
         Raises:
             ConfigError: If one of them has no such value.
         """
-        from chakram.chakra.read.options import (
+        from chakram.chakra.read.reader_options import (
             CORRECTIONS,
             DependencyPolicy,
             ReadOptions,
             WarningKind,
         )
-        from chakram.units import parse_time
+        from chakram.foundation.units import parse_time
 
         for name in self.uncorrected or ():
             if name not in CORRECTIONS:
@@ -255,7 +255,7 @@ def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def warning_lines(traces: TraceSet) -> list[str]:
     """Return a line for every kind of warning: ranks are mostly odd alike."""
-    from chakram.chakra.read.options import CORRECTIONS, merge_warnings
+    from chakram.chakra.read.reader_options import CORRECTIONS, merge_warnings
 
     return [
         f"{'corrected' if kind in CORRECTIONS else 'warning'}: {sentence}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def show(
     if html is not None:
         _write_page(html, traces, summary, unit, force=force)
     if as_json:
-        from chakram.observe.report.trace_document import trace_document
+        from chakram.report.trace.document import trace_document
 
         print_json(
             "trace",
@@ -66,7 +66,7 @@ def _write_page(
     force: bool,
 ) -> None:
     from chakram.chakra.write.new_file import new_file
-    from chakram.observe.report.trace_page import trace_page
+    from chakram.report.trace.page import trace_page
 
     page = trace_page(traces, summary, bytes_per_element=bytes_per_element)
     with new_file(path, force=force) as file:

@@ -9,15 +9,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from chakram.cli.consoles import Console
+from chakram.cli.common.console_styles import Console
 from chakram.cli.trace.loading import warning_lines
-from chakram.observe.report import trace_tables
-from chakram.units import about_size
+from chakram.foundation.units import about_size
+from chakram.report.trace import tables as trace_tables
 
 if TYPE_CHECKING:
     from chakram.chakra.sets.trace_set import TraceSet
     from chakram.chakra.summary.summary import TraceSummary
-    from chakram.observe.report.blocks import Facts, Table
+    from chakram.report.blocks import Facts, Table
 
 
 _ROWS_SHOWN = 24

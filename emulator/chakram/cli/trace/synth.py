@@ -17,16 +17,16 @@ from rich.progress import Progress
 from rich.table import Table
 from typer.core import TyperGroup
 
-from chakram.cli.consoles import Console
-from chakram.cli.examples import examples_text
-from chakram.cli.options import Json, print_json
+from chakram.cli.common.console_styles import Console
+from chakram.cli.common.examples import examples_text
+from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace.loading import Force, declare_parameters
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from chakram.synth.program import Synthesis
     from chakram.synth.settings import SynthTrace
+    from chakram.synth.trace_builder import Synthesis
 
 
 _METAVARS = (
@@ -212,8 +212,8 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
     """Return the parameters, or tell all their mistakes."""
     from pydantic import ValidationError
 
-    from chakram.settings.document import Document, override
-    from chakram.settings.mistakes import Mistake, from_validation, report
+    from chakram.settings.located_errors import Mistake, from_validation, report
+    from chakram.settings.yaml_document import Document, override
     from chakram.synth.settings import KINDS
 
     source = f"chakram trace synth {_dashed(kind)}"

@@ -5,7 +5,7 @@ ranks and every root.  Its name is a family, with parameters where those are not
 defaults (``chakram.collectives.algorithms.parameters``).
 
 Ours are what the modules of this folder have as ``FAMILIES``; others come as plug-ins,
-see ``chakram.plugins`` and docs/howto/algorithm.md.
+see ``chakram.foundation.plugin_registry`` and docs/howto/algorithm.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.choice import (
+from chakram.collectives.algorithms.algorithm_choice import (
     AUTO,
     AlgorithmSource,
     Choice,
@@ -34,11 +34,11 @@ from chakram.collectives.algorithms.parameters import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule_check import check_schedule
-from chakram.errors import ScheduleError
-from chakram.plugins import Registry, modules_of
+from chakram.foundation.errors import ScheduleError
+from chakram.foundation.plugin_registry import Registry, modules_of
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
     from chakram.collectives.schedule import Algorithm
 
 __all__ = [
@@ -67,13 +67,13 @@ MOST_CHECKED_RANKS = 256
 so many ranks takes a second."""
 
 _OTHERS = (
+    "algorithm_choice",
     "base",
-    "buffers",
-    "choice",
-    "execution",
+    "buffer_programs",
     "family",
-    "listed",
     "parameters",
+    "symbolic_execution",
+    "transfer_lists",
 )
 """Modules of this folder that have no algorithm of their own."""
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import Parted
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

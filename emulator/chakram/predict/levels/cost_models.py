@@ -20,7 +20,7 @@ which is posted with the n-th send, takes the n-th that comes, even if a later o
 overtaken it on another path.
 
 Over ns-3 it has the same hosts; what lies between is in
-``chakram.predict.levels.packets``.
+``chakram.predict.levels.packet_messages``.
 
 Source: read and measured at ASTRA-sim 518bd51, analytical network e8c5119.
 """
@@ -39,13 +39,13 @@ from chakram.collectives.algorithms.recursive_doubling import (
 )
 from chakram.collectives.algorithms.ring import RingAlgorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.predict.levels.shapes import (
+from chakram.predict.levels.collective_messages import (
     MessageColumns,
     ReducedBytes,
     collective_columns,
     whole_message,
 )
-from chakram.predict.levels.times import LevelTimes
+from chakram.predict.levels.message_times import LevelTimes
 
 if TYPE_CHECKING:
     from chakram.collectives.schedule import Algorithm, Transfer

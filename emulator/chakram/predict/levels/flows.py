@@ -21,34 +21,34 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.predict.levels import rows
+from chakram.predict.levels import row_offsets
 from chakram.predict.levels.messages import MessageLevel
-from chakram.predict.levels.rows import grown
+from chakram.predict.levels.row_offsets import grown
 
 if TYPE_CHECKING:
+    from chakram.predict.levels.message_times import LevelTimes
     from chakram.predict.levels.network import LevelNetwork
-    from chakram.predict.levels.times import LevelTimes
 
 __all__ = ["FlowLevel"]
 
-_NONE = rows.NONE
-_KINDS = rows.KINDS
-_ARRIVED = rows.ARRIVED
-_SLOT = rows.SLOT
-_FROM = rows.FROM
-_TO = rows.TO
-_CLASS = rows.CLASS
-_POSTED = rows.POSTED
-_LEFT_AT = rows.LEFT_AT
-_SHARE = rows.SHARE
-_HOST = rows.HOST
-_LINK = rows.LINK
-_END = rows.END
-_CARRIED = rows.CARRIED
-_ROUTER = rows.ROUTER
-_UP = rows.UP
-_DOWN = rows.DOWN
-_WHERE = rows.WHERE
+_NONE = row_offsets.NONE
+_KINDS = row_offsets.KINDS
+_ARRIVED = row_offsets.ARRIVED
+_SLOT = row_offsets.SLOT
+_FROM = row_offsets.FROM
+_TO = row_offsets.TO
+_CLASS = row_offsets.CLASS
+_POSTED = row_offsets.POSTED
+_LEFT_AT = row_offsets.LEFT_AT
+_SHARE = row_offsets.SHARE
+_HOST = row_offsets.HOST
+_LINK = row_offsets.LINK
+_END = row_offsets.END
+_CARRIED = row_offsets.CARRIED
+_ROUTER = row_offsets.ROUTER
+_UP = row_offsets.UP
+_DOWN = row_offsets.DOWN
+_WHERE = row_offsets.WHERE
 
 _SHARES = 1 << 40
 """The event that rates are due: beyond the numbers of all links."""

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.predict.levels.traffic cimport Traffic
+from chakram.predict.levels.pending_messages cimport Traffic
 
 cdef int _SERVER, _ARRIVED, _ARRIVES, _CARRIED, _CLASS, _CLASS_OF, _DOWN, _END, _FREE
 cdef int _FROM, _HEAD, _HOST, _KINDS, _LEFT_AT, _LINK, _LOCAL, _NEXT, _NONE

@@ -16,48 +16,48 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.errors import FabricError
-from chakram.predict.levels import rows
+from chakram.foundation.errors import FabricError
+from chakram.predict.levels import row_offsets
 from chakram.predict.levels.network import LevelLink
-from chakram.predict.levels.rows import grown
-from chakram.predict.levels.traffic import Traffic
+from chakram.predict.levels.pending_messages import Traffic
+from chakram.predict.levels.row_offsets import grown
 
 if TYPE_CHECKING:
+    from chakram.predict.levels.message_times import LevelTimes
     from chakram.predict.levels.network import LevelNetwork
-    from chakram.predict.levels.times import LevelTimes
 
 __all__ = ["MessageLevel"]
 
-_NONE = rows.NONE
+_NONE = row_offsets.NONE
 _MASK = 0xFFFFFFFF
 _PRIME = 0x9E3779B1
 """2**32 over the golden ratio: spreads consecutive numbers over all bits."""
 
-_ARRIVED = rows.ARRIVED
-_KINDS = rows.KINDS
-_HOST = rows.HOST
-_LOCAL = rows.LOCAL
-_SERVER = rows.SERVER
-_SHARE = rows.SHARE
-_NEXT = rows.NEXT
-_FROM = rows.FROM
-_TO = rows.TO
-_CLASS = rows.CLASS
-_ARRIVES = rows.ARRIVES
-_ORDER = rows.ORDER
-_LEFT_AT = rows.LEFT_AT
-_SLOT = rows.SLOT
-_HEAD = rows.HEAD
-_TAIL = rows.TAIL
-_FREE = rows.FREE
-_CARRIED = rows.CARRIED
-_CLASS_OF = rows.CLASS_OF
-_END = rows.END
-_LINK = rows.LINK
-_ROUTER = rows.ROUTER
-_UP = rows.UP
-_DOWN = rows.DOWN
-_WHERE = rows.WHERE
+_ARRIVED = row_offsets.ARRIVED
+_KINDS = row_offsets.KINDS
+_HOST = row_offsets.HOST
+_LOCAL = row_offsets.LOCAL
+_SERVER = row_offsets.SERVER
+_SHARE = row_offsets.SHARE
+_NEXT = row_offsets.NEXT
+_FROM = row_offsets.FROM
+_TO = row_offsets.TO
+_CLASS = row_offsets.CLASS
+_ARRIVES = row_offsets.ARRIVES
+_ORDER = row_offsets.ORDER
+_LEFT_AT = row_offsets.LEFT_AT
+_SLOT = row_offsets.SLOT
+_HEAD = row_offsets.HEAD
+_TAIL = row_offsets.TAIL
+_FREE = row_offsets.FREE
+_CARRIED = row_offsets.CARRIED
+_CLASS_OF = row_offsets.CLASS_OF
+_END = row_offsets.END
+_LINK = row_offsets.LINK
+_ROUTER = row_offsets.ROUTER
+_UP = row_offsets.UP
+_DOWN = row_offsets.DOWN
+_WHERE = row_offsets.WHERE
 
 
 class MessageLevel(Traffic):

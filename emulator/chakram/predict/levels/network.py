@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from chakram.errors import FabricError
+from chakram.foundation.errors import FabricError
 
 if TYPE_CHECKING:
-    from chakram.fabric.topology import Topology
+    from chakram.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.switch.draws cimport flow_hash
+from chakram.switch.keyed_random cimport flow_hash
 from chakram.switch.forwarding cimport Forwarding
 
 cdef int _UNKNOWN

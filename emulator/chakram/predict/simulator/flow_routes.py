@@ -13,8 +13,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from chakram.predict.routing import no_path
-from chakram.switch.draws import flow_hash
 from chakram.switch.ecmp import DrawnPaths, Flow
+from chakram.switch.keyed_random import flow_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

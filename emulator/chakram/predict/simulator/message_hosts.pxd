@@ -2,11 +2,11 @@
 
 cimport cython
 
-from chakram.predict.simulator.events cimport Events
-from chakram.predict.simulator.wires cimport Wires
+from chakram.predict.simulator.event_queue cimport Events
+from chakram.predict.simulator.switch_links cimport Wires
 from chakram.roce.congestion.base cimport CongestionControl
-from chakram.switch.draws cimport packet_number
-from chakram.switch.packets cimport Packets
+from chakram.switch.keyed_random cimport packet_number
+from chakram.switch.packet_slots cimport Packets
 from chakram.switch.port cimport Port
 
 cdef long long _NEVER

@@ -23,9 +23,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from chakram.errors import RunFailed
-from chakram.predict.simulator.signals import EVENTS_PER_SIGNALS, let_signals_in
-from chakram.predict.simulator.wires import (
+from chakram.foundation.errors import RunFailed
+from chakram.foundation.units import LAST_INSTANT_NS
+from chakram.predict.simulator.signal_checks import EVENTS_PER_SIGNALS, let_signals_in
+from chakram.predict.simulator.switch_links import (
     FIRST_OWN_KIND,
     KIND_BITS,
     Wires,
@@ -33,9 +34,9 @@ from chakram.predict.simulator.wires import (
 )
 from chakram.roce.constants import NEVER
 from chakram.switch.chip_hashes import ns3_chooser
-from chakram.switch.draws import packet_number
-from chakram.switch.outcomes import DROP_REASONS, QUEUED
-from chakram.switch.packets import (
+from chakram.switch.keyed_random import packet_number
+from chakram.switch.packet_outcomes import DROP_REASONS, QUEUED
+from chakram.switch.packet_slots import (
     CE,
     CHOSEN,
     COUNT,
@@ -50,7 +51,6 @@ from chakram.switch.packets import (
     POSITION,
     SIZE,
 )
-from chakram.units import LAST_INSTANT_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

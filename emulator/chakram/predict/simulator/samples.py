@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.replay.samples import ROWS_PER_BIN_LENGTH, Sampler, port_values
-from chakram.results.records import LINK_SAMPLE_FIELDS
 
 if TYPE_CHECKING:
     from chakram.plan.plan import Plan

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from chakram.errors import FabricError
+from chakram.foundation.errors import FabricError
 from chakram.switch.model import SwitchModel
 from chakram.switch.profiles import LinkEnd
 from chakram.switch.settings import HostSpec, PortSpec, SwitchSpec
 
 if TYPE_CHECKING:
-    from chakram.fabric.topology import Link, PortRef, Topology
     from chakram.switch.port import Port
     from chakram.switch.profiles import Profile
+    from chakram.topology.topology import Link, PortRef, Topology
 
 __all__ = ["SwitchFabric", "port_names"]
 

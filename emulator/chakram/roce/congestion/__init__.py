@@ -1,15 +1,15 @@
 """Congestion controls of a queue pair, by name. Pure but for importing what is named.
 
-Ours are the modules of this folder; others come as plug-ins, see ``chakram.plugins``
-and docs/howto/congestion-control.md.
+Ours are the modules of this folder; others come as plug-ins, see
+``chakram.foundation.plugin_registry`` and docs/howto/congestion-control.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chakram.errors import RunFailed
-from chakram.plugins import Registry, modules_of
+from chakram.foundation.errors import RunFailed
+from chakram.foundation.plugin_registry import Registry, modules_of
 from chakram.roce.congestion.base import CongestionControl
 from chakram.roce.congestion.parameters import (
     CNP_PARAMETERS,

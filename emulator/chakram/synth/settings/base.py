@@ -19,7 +19,7 @@ from chakram.settings.quantities import (
     problem,
 )
 from chakram.synth.models import MODELS, ModelShape
-from chakram.synth.program import Roofline
+from chakram.synth.trace_builder import Roofline
 
 MAX_RANKS = 65_536
 MAX_MESSAGES = 300_000

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from chakram.settings.quantities import Whole
 from chakram.synth.models import ModelShape
-from chakram.synth.program import MAX_NODES
 from chakram.synth.settings.base import (
     Count,
     Degree,
@@ -21,6 +20,7 @@ from chakram.synth.settings.base import (
     rank_problems,
 )
 from chakram.synth.settings.training import expert_problems
+from chakram.synth.trace_builder import MAX_NODES
 
 _H100_BYTES_PER_S, _H100_FLOPS = 3_350 * 10**9, 400 * 10**12
 """Memory rate of an H100 SXM (data sheet), and the operations that it reaches."""

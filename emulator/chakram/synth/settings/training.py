@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
+from chakram.foundation.units import LARGEST_SIZE_BYTES, about_size
 from chakram.settings.quantities import Size, Time, Whole, ZeroableSize, problem
 from chakram.synth.grid import DIMENSIONS, RankGrid
 from chakram.synth.models import ModelShape
-from chakram.synth.program import MAX_NODES
 from chakram.synth.settings.base import (
     MAX_RANKS,
     Degree,
@@ -22,7 +22,7 @@ from chakram.synth.settings.base import (
     head_problems,
     rank_problems,
 )
-from chakram.units import LARGEST_SIZE_BYTES, about_size
+from chakram.synth.trace_builder import MAX_NODES
 
 
 def _rank_order(value: Any) -> tuple[str, ...]:

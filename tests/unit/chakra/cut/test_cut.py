@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.cut.bridging import bridge
+from chakram.chakra.cut.bridge_nodes import bridge
 from chakram.chakra.cut.cut import Cut, CutOptions, Dropped
 from chakram.chakra.cut.cut_set import write_cut
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
@@ -16,8 +16,8 @@ from chakram.chakra.summary.traffic import measure_traffic
 from chakram.chakra.write.writer import write_trace_set
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.errors import ConfigError, TraceError
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import ConfigError, TraceError
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 from tests.made_graphs import (

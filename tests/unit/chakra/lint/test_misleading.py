@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chakram.chakra.lint.rules import RULES
+from chakram.chakra.lint.rule_table import RULES
 from chakram.chakra.lint.traffic_warnings import KINDS_TOLD, misleading
 from chakram.chakra.lint.warnings import LintWarningKind
-from chakram.chakra.remark import Remark
+from chakram.chakra.trace_warning import Remark
 
 
 def warning(kind: LintWarningKind, rank: int | None = 0, count: int = 1) -> Remark:

@@ -12,10 +12,10 @@ from chakram.chakra.lint.problems import (
     check_trace_set,
     require_replayable,
 )
-from chakram.chakra.remark import Remark
+from chakram.chakra.trace_warning import Remark
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NO_SIZE, NodeKind

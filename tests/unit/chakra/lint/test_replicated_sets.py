@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.lint.problems import require_replayable
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation, SendOperation
 from chakram.trace.replication import Replication

@@ -7,10 +7,10 @@ import pytest
 from chakram.chakra.lint import traffic_warnings
 from chakram.chakra.lint.traffic_warnings import DAY_BYTES, LARGE_BYTES, check_traffic
 from chakram.chakra.lint.warnings import LintWarningKind, check_computation
-from chakram.chakra.remark import Remark
+from chakram.chakra.trace_warning import Remark
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
+from chakram.collectives.split_sizes import Splits
 from tests.made_graphs import Row, collective, compute, job, label, receive, send
 
 AG, BARRIER, BROADCAST = (

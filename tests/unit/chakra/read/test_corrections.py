@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.et_messages import NodeType
+from chakram.chakra.et_codec import NodeType
 from chakram.chakra.lint.problems import ProblemKind, check_trace_set
-from chakram.chakra.read.decode import RankTrace
-from chakram.chakra.read.options import (
+from chakram.chakra.read.rank_decoder import RankTrace
+from chakram.chakra.read.reader_options import (
     CORRECTIONS,
     ReadOptions,
     WarningKind,
@@ -18,7 +18,7 @@ from chakram.chakra.read.options import (
 from chakram.collectives.groups import WORLD, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import Correction
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.trace.node import NO_SIZE
 from tests.trace_bytes import collective, metadata, node, read
 

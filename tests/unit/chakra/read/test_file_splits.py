@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chakram.collectives.splits import Splits
-from chakram.errors import TraceError
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError
 from tests.trace_bytes import collective, metadata, read
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chakram.chakra.read.framing import frame, read_records
-from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
+from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 
 def records(data: bytes, **options: int) -> list[tuple[int, bytes]]:

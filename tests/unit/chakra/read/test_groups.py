@@ -14,7 +14,7 @@ from chakram.chakra.read.groups import (
     parse_group_file,
     process_groups_of_init,
 )
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.read.decode import RankTrace
-from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import read_stream
+from chakram.chakra.read.reader_options import ReadOptions, WarningKind
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
+from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.node import NodeKind
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from chakram.chakra.read.json_scan import JsonScanner
-from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
+from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 
 def pieces(text: str, size: int) -> Iterable[bytes]:

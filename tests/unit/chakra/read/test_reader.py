@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.reader import read_stream
-from chakram.errors import (
+from chakram.chakra.read.reader_options import ReadOptions
+from chakram.foundation.errors import (
     GarbageTrace,
     OversizedRecord,
     TraceError,

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.et_messages import NodeType, encode_node
+from chakram.chakra.et_codec import NodeType, encode_node
 from chakram.chakra.lint.problems import require_replayable
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.reader import read_stream
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from tests.long_way import read_plainly, read_the_long_way
 from tests.trace_bytes import collective, metadata, node
 

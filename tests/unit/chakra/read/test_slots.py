@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.et_messages import NodeType
-from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.et_codec import NodeType
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.summary.summary import summarize
 from chakram.collectives.groups import world_group
 from chakram.trace.node import CPU_STREAM

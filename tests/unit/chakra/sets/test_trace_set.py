@@ -13,11 +13,11 @@ import pytest
 
 from chakram.chakra.et_pb2 import IOInfo, Node
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import WarningKind
+from chakram.chakra.read.reader_options import WarningKind
 from chakram.chakra.sets import trace_set
 from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
 from chakram.collectives.groups import WORLD, ProcessGroup
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.trace.replication import Replication
 from tests.trace_bytes import collective, metadata, node
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chakram.chakra.summary.distribution import CDF_POINTS, distribution
-from chakram.results.bandwidth import percentile
+from chakram.summary.bandwidth import percentile
 
 
 def test_no_numbers_have_no_distribution() -> None:

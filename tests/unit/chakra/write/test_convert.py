@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.chakra.write.convert import TraceForm, convert_trace_set
-from chakram.errors import RunDirectoryError, TraceError
+from chakram.foundation.errors import RunDirectoryError, TraceError
 from tests.trace_bytes import collective, metadata, node
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.chakra.write.new_file import new_file
-from chakram.errors import RunDirectoryError
+from chakram.foundation.errors import RunDirectoryError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.et_messages import NodeType
+from chakram.chakra.et_codec import NodeType
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.write.writer import encode_trace, write_trace_set
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.errors import RunDirectoryError
-from chakram.synth.program import GroupDescription
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import RunDirectoryError
+from chakram.synth.trace_builder import GroupDescription
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind

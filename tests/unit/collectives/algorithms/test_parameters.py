@@ -6,7 +6,7 @@ import pytest
 
 from chakram.collectives.algorithms import algorithm, algorithm_fitting, parameters_of
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 
 AR, BC = CollectiveOp.ALL_REDUCE, CollectiveOp.BROADCAST
 

@@ -12,11 +12,11 @@ from chakram.collectives.algorithms import (
     parameters_of,
     user_algorithms,
 )
-from chakram.collectives.algorithms.choice import AUTO_RULES
+from chakram.collectives.algorithms.algorithm_choice import AUTO_RULES
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule_check import build_schedule
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.units import format_size
+from chakram.foundation.units import format_size
 from tests.schedules import nsteps, sent_bytes
 from tests.support import REPO_ROOT
 

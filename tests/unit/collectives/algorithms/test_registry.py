@@ -9,7 +9,7 @@ from chakram.collectives.algorithms import (
     default_algorithm,
 )
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import ScheduleError
+from chakram.foundation.errors import ScheduleError
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from chakram._compiled import status
-from chakram.results.readers.ns3 import FlowTime
+from chakram.formats.ns3 import FlowTime
 from tests.ns3_runs import GROUPS, mix, of_job
 
 # A million events: too long uncompiled, and what they ask is what the hosts do.

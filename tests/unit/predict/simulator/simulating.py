@@ -1,10 +1,10 @@
 """Simulated runs of small plans."""
 
-from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
 from chakram.plan.transport import TransportPlan
 from chakram.plan.wire_cost import AETH_BYTES, PACKET_OVERHEAD_BYTES
-from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
+from chakram.topology.topology import Topology
 
 MTU = TransportPlan().path_mtu
 ACK_BYTES = PACKET_OVERHEAD_BYTES + AETH_BYTES

@@ -7,8 +7,8 @@ import statistics
 import pytest
 
 from chakram._compiled import status
-from chakram.fabric.topology import EcnThresholds
-from chakram.predict.simulator.job import SimulationResult
+from chakram.predict.simulator.run_plan import SimulationResult
+from chakram.topology.topology import EcnThresholds
 from tests.made_plans import flow_rows
 from tests.unit.predict.simulator.test_marking import MS, dcqcn, flows_into_one
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import EcnThresholds
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import EcnThresholds
 from tests.made_plans import (
     compute,
     flow_rows,

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.job import Switching, simulate_plan
+from chakram.predict.simulator.run_plan import Switching, simulate_plan
 from chakram.switch.faults import LinkFault
 from chakram.switch.profiles import Profile
-from tests.unit.observe.test_why import Dealt, fabric, losing, ring
+from tests.unit.analysis.test_run_causes import Dealt, fabric, losing, ring
 
 
 def time_ns(seed: int, *faults: LinkFault) -> int:

@@ -9,18 +9,22 @@ from itertools import pairwise
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.fabric.shapes import single_switch
 from chakram.plan.plan import Plan
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator import job
+from chakram.predict.simulator import run_plan
 from chakram.predict.simulator.samples import LinkSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric, port_names
+from chakram.records.row_layout import (
+    LINK_SAMPLE_FIELDS,
+    PORT_FIELDS,
+    QUEUE_PAIR_FIELDS,
+)
 from chakram.replay import samples
-from chakram.results.records import LINK_SAMPLE_FIELDS, PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.switch.ecmp import DrawnPaths
-from chakram.switch.outcomes import QUEUED
-from chakram.switch.packets import SIZE as SIZE_FIELD
+from chakram.switch.packet_outcomes import QUEUED
+from chakram.switch.packet_slots import SIZE as SIZE_FIELD
 from chakram.switch.profiles import Profile, Switching
+from chakram.topology.common_topologies import single_switch
 from tests.made_plans import compute, make_plan, program, receive, send
 
 LINE = 10**10
@@ -63,8 +67,8 @@ def incast() -> Plan:
     return make_plan(programs, TOPOLOGY, transport=transport)
 
 
-def simulated(bin_ns: int, profile: Profile | None = None) -> job.SimulationResult:
-    return job.simulate_plan(
+def simulated(bin_ns: int, profile: Profile | None = None) -> run_plan.SimulationResult:
+    return run_plan.simulate_plan(
         incast(),
         TOPOLOGY,
         seed=1,

@@ -8,16 +8,16 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
-from chakram.controller.reporting import simulated_banners
-from chakram.fabric.shapes import single_switch
-from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.plan.plan import Plan
 from chakram.plan.queue_pairs import ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
+from chakram.preparation.run_description import simulated_banners
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, ProfileName, Switching
 from chakram.switch.settings import Balancing
+from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology import Link, PortRef, Topology
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,

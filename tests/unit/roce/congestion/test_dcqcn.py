@@ -9,7 +9,7 @@ import pytest
 from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.roce.constants import NEVER
-from chakram.roce.notification import CnpLimiter
+from chakram.roce.notification_point import CnpLimiter
 from tests.virtual_wire import Pair, make_queue_pair
 
 LINE = 10_000_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import RunFailed
+from chakram.foundation.errors import RunFailed
 from chakram.roce.congestion import CongestionControl
 from tests.unit.roce.requesters import MTU, TIMEOUT_NS, ack, nak, requester, sent
 

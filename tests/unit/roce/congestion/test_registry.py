@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chakram.errors import PlugInError, RunFailed
+from chakram.foundation.errors import PlugInError, RunFailed
 from chakram.roce import congestion
 from chakram.roce.congestion import CONTROLS, CongestionControl
 from chakram.roce.congestion.fixed_rate import FixedRate

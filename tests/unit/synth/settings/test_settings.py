@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from chakram.errors import ConfigError
+from chakram.foundation.errors import ConfigError
 from chakram.synth.settings import KINDS
 from chakram.synth.settings.base import SynthTrace
 from chakram.synth.synthesize import synthesize

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chakram.chakra.read.pytorch.operations import WAIT
-from chakram.chakra.read.pytorch.values import check_size
+from chakram.chakra.read.pytorch.tensor_values import check_size
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import CPU_STREAM, NodeKind
 

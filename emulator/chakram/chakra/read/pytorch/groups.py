@@ -14,16 +14,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
-from chakram.chakra.read.options import WarningKind
 from chakram.chakra.read.pytorch.operations import WAIT, Communication
-from chakram.chakra.read.pytorch.unnamed import (
+from chakram.chakra.read.pytorch.unnamed_groups import (
     RankOperations,
     UnnamedOperation,
     operations_in_groups,
 )
+from chakram.chakra.read.reader_options import WarningKind
 from chakram.collectives.groups import ANY_OPERATION
 from chakram.collectives.ops import CollectiveOp
-from chakram.errors import TraceError
+from chakram.foundation.errors import TraceError
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.host import HostNode

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from chakram.chakra.et_messages import repeated_attribute
-from chakram.errors import GarbageTrace
+from chakram.chakra.et_codec import repeated_attribute
+from chakram.foundation.errors import GarbageTrace
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.groups import Transfer

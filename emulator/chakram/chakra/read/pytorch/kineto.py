@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from chakram.chakra.read.json_scan import JsonScanner
-from chakram.errors import GarbageTrace, TraceError
+from chakram.foundation.errors import GarbageTrace, TraceError
 
 _OPERATION: Final = "cpu_op"
 _MARKS: Final = ("user_annotation", _OPERATION)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from chakram.chakra.read.groups import even_ranks
 from chakram.chakra.read.pytorch.host import C10D, LABELS, HostNode
-from chakram.chakra.read.pytorch.values import (
+from chakram.chakra.read.pytorch.tensor_values import (
     DTYPE_BYTES,
     Tensor,
     is_tensors,
@@ -32,8 +32,8 @@ from chakram.chakra.read.pytorch.values import (
     total_bytes,
 )
 from chakram.collectives.ops import ROOTED, CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.errors import TraceError
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError
 
 WAIT: Final = "wait"
 """What the host does with a transfer that it began before."""

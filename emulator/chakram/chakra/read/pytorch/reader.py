@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chakram.chakra.et_messages import Metadata
-from chakram.chakra.read.decode import RankTrace
+from chakram.chakra.et_codec import Metadata
 from chakram.chakra.read.groups import RECORD, InitialGroup, initial_groups
 from chakram.chakra.read.json_scan import JsonScanner
-from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.producers import Producer
 from chakram.chakra.read.pytorch.graph import HostGraph, Work
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
@@ -32,8 +30,10 @@ from chakram.chakra.read.pytorch.operations import (
     from_c10d,
     from_record,
 )
-from chakram.chakra.remark import WarningLog
-from chakram.errors import ForeignProfile, TraceError, UnsupportedTrace
+from chakram.chakra.read.rank_decoder import RankTrace
+from chakram.chakra.read.reader_options import ReadOptions, WarningKind
+from chakram.chakra.trace_warning import WarningLog
+from chakram.foundation.errors import ForeignProfile, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile

@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chakram.chakra.read.decode import RankTrace
-from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.pytorch.kineto import Profile, read_profile
+from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import ReadProfile, read_stream
+from chakram.chakra.read.reader_options import ReadOptions
 from chakram.trace.node import TraceNode
 
 ROOT = 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.read.options import WarningKind
-from chakram.errors import GarbageTrace, TraceError
+from chakram.chakra.read.reader_options import WarningKind
+from chakram.foundation.errors import GarbageTrace, TraceError
 from tests.unit.chakra.read.pytorch.hosts import (
     PAIR,
     WORLD,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.read.options import WarningKind
 from chakram.chakra.read.pytorch.host import host_node
+from chakram.chakra.read.reader_options import WarningKind
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.splits import Splits
-from chakram.errors import TraceError, UnsupportedTrace
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError, UnsupportedTrace
 from chakram.trace.node import NodeKind, TraceNode
 from tests.unit.chakra.read.pytorch.hosts import (
     PAIR,

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.et_messages import NodeType, encode_node
+from chakram.chakra.et_codec import NodeType, encode_node
+from chakram.chakra.lint.findings import lint_trace_set
 from chakram.chakra.lint.problems import (
     ProblemKind,
     check_trace_set,
     require_replayable,
 )
-from chakram.chakra.lint.report import lint_trace_set
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import WarningKind
 from chakram.chakra.read.reader import records_of
+from chakram.chakra.read.reader_options import WarningKind
 from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
-from chakram.chakra.write.p2p import p2p_csv
-from chakram.errors import MatchingError, TraceError, UnsupportedTrace
+from chakram.chakra.write.message_list import p2p_csv
+from chakram.foundation.errors import MatchingError, TraceError, UnsupportedTrace
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.trace.replication import Replication

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.read.options import WarningKind
+from chakram.chakra.read.reader_options import WarningKind
 from chakram.trace.node import NodeKind
 from tests.unit.chakra.read.pytorch.hosts import (
     after,

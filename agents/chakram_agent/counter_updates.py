@@ -1,0 +1,335 @@
+"""Carries what the engine has counted over to the shared counters.
+
+A snapshot of a queue pair or port takes tens of microseconds, in which no packet moves,
+and a shard may have thousands of them. So each turn looks at a few only, and turns are
+many: a counter is exact when its last queue pair has had its turn, and ``finish`` gives
+all of them one. What a turn finds is also written down as the queue pair's own row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.control.events import ShardLoad
+from chakram.records.counter_definitions import (
+    HistogramCounts,
+    PortStatistics,
+    QueuePairStatistics,
+    counters_of,
+    sampled_of,
+)
+from chakram.records.counter_slots import distribution_slot, fault_slot, slot
+from chakram.replay import samples
+from chakram.replay.samples import port_values, queue_pair_owners, queue_pair_row
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import AgentPlan
+    from chakram.roce.queue_pair import QueuePair
+    from chakram_agent.dataplane.loop import DataPlane, Line
+    from chakram_agent.shared_counters import SharedCounters
+
+
+LOOKED_AT_PER_BIN = 512
+ROWS_PER_BIN = 64
+TURNS_PER_BIN = 8
+"""A snapshot takes a few microseconds, and while it is taken no packet moves."""
+
+
+class Sampler(samples.Sampler):
+    """Samples the lines of one data plane.
+
+    Args:
+        plane: The data plane.
+        plan: What it executes: the part of one shard.
+        bin_ns: Time between two samples; 0: none are taken before the end.
+    """
+
+    def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
+        (shard,) = plan.shard_numbers()
+        lines = plane.lines
+        super().__init__(
+            [line.endpoint for line in lines],
+            [plan],
+            port_row=lambda at, *sampled: port_row(lines[at], shard, *sampled),
+            bin_ns=bin_ns,
+            most_looked_at=LOOKED_AT_PER_BIN,
+            most_rows=ROWS_PER_BIN,
+            turns_per_bin=TURNS_PER_BIN,
+        )
+
+
+def port_row(
+    line: Line, shard: int, counted: tuple[int, ...], disturbances: int
+) -> tuple[int, ...]:
+    """Return the values of ``PORT_FIELDS`` behind time and number."""
+    port = line.port
+    return port_values(
+        counted,
+        disturbances,
+        shard=shard,
+        rx_bytes=line.received_bytes,
+        socket_drops=port.socket_drops,
+        send_retries=port.send_retries,
+    )
+
+
+# A process that is at its limit need not let anything wait that is due: its
+# acknowledgements come late, and windows hold the others back.  So how long due packets
+# waited does not show it, and neither does its share of a run, with all the time in
+# which ranks compute.
+class Utilisation:
+    """How busy a data plane is while its ranks are measured and communicate.
+
+    Args:
+        plane: The data plane.
+
+    Attributes:
+        measured_ns: Time in which a rank communicated in a measured iteration.
+        measured_busy_ns: What of that the plane was busy for.
+    """
+
+    def __init__(self, plane: DataPlane) -> None:
+        self.measured_ns = 0
+        self.measured_busy_ns = 0
+        self._plane = plane
+        self._looked_ns: int | None = None
+        self._busy_ns = 0
+
+    def look(self, now_ns: int) -> None:
+        """Count the time since the last look, by what ranks do now."""
+        before_ns, self._looked_ns = self._looked_ns, now_ns
+        busy_before_ns, self._busy_ns = self._busy_ns, self._plane.busy_ns
+        if before_ns is None:
+            return
+        if any(line.endpoint.is_measuring() for line in self._plane.lines):
+            self.measured_ns += now_ns - before_ns
+            self.measured_busy_ns += self._busy_ns - busy_before_ns
+
+
+QUEUE_PAIRS_PER_TURN = 2
+TURNS_PER_PORT = 10
+"""Turns until every port, and the load, has had one."""
+TURNS_PER_DISTRIBUTION = 500
+
+
+def _slots_of(kind: type) -> tuple[tuple[str, int], ...]:
+    return tuple(
+        (counter.name, slot(counter.slot))
+        for counter in counters_of(kind)
+        if counter.slot is not None
+    )
+
+
+_QUEUE_PAIR_SLOTS = _slots_of(QueuePairStatistics)
+_PORT_SLOTS = _slots_of(PortStatistics)
+_RX_BYTES = slot("rx_bytes")
+_SOCKET_DROPS = slot("socket_drops")
+_SEND_RETRIES = slot("send_retries")
+_CPU_NS = slot("cpu_ns")
+
+
+def _queued_ns() -> int:
+    """Return how long this process has waited for a core; 0 where that is unknown."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+@dataclass(slots=True, eq=False)
+class _Pair:
+    """A queue pair, who it belongs to, and what has been counted of it."""
+
+    pair: QueuePair
+    rank: int
+    peer: int
+    first_rate_bps: int
+    counted: QueuePairStatistics | None = None
+    is_limited: bool = False
+    has_failed: bool = False
+
+
+class Tally:
+    """Counts for all lines of a data plane.
+
+    Args:
+        plane: The data plane.
+        plan: What it executes.
+        counters: Where to write.
+        shard: Its number.
+    """
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        plan: AgentPlan,
+        counters: SharedCounters,
+        *,
+        shard: int,
+    ) -> None:
+        self._plane = plane
+        self._counters = counters
+        self._shard = shard
+        # What the plan calls it; processes are numbered without gaps.
+        (self._place,) = plan.shard_numbers()
+        # Of the first turn: before, the process waits for the others to be ready.
+        self._began_ns = 0
+        self._began_cpu_ns = 0
+        self._began_queued_ns = 0
+        self._utilisation = Utilisation(plane)
+        self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
+        self._sockets = [(0, 0, 0)] * len(plane.lines)
+        self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
+        owners = queue_pair_owners(plan)
+        self._pairs = [
+            _Pair(
+                pair,
+                *owners[line.endpoint.port.number, pair.qpn],
+                pair.statistics().rate_bps or 0,
+            )
+            for line in plane.lines
+            for pair in line.endpoint.engine.queue_pairs()
+        ]
+        self._limited = 0
+        self._failed = 0
+        self._next = 0
+        self._turns = 0
+        self._distributions: dict[tuple[str, int], HistogramCounts] = {}
+
+    def look(self, now_ns: int) -> None:
+        """See how busy the plane is; call it much more often than ``turn``."""
+        self._utilisation.look(now_ns)
+
+    def turn(self) -> None:
+        """Bring the next few ports, queue pairs and distributions up to date."""
+        lines = len(self._plane.lines)
+        for index in range(self._turns % TURNS_PER_PORT, lines, TURNS_PER_PORT):
+            self._count_port(index)
+        if self._turns % TURNS_PER_PORT == 0:
+            self._count_load()
+        for index in range(
+            self._turns % TURNS_PER_DISTRIBUTION, lines + 1, TURNS_PER_DISTRIBUTION
+        ):
+            self._count_distributions_of(index)
+        self._turns += 1
+        pairs = min(QUEUE_PAIRS_PER_TURN, len(self._pairs))
+        for _ in range(pairs):
+            self._count_pair(self._next)
+            self._next = (self._next + 1) % len(self._pairs)
+
+    def finish(self) -> None:
+        """Bring everything up to date."""
+        lines = len(self._plane.lines)
+        for index in range(lines):
+            self._count_port(index)
+        for index in range(len(self._pairs)):
+            self._count_pair(index)
+        self._count_load()
+        for index in range(lines + 1):
+            self._count_distributions_of(index)
+
+    def _count_port(self, index: int) -> None:
+        values = self._counters.values
+        line = self._plane.lines[index]
+        now = line.endpoint.engine.statistics()
+        _add(values, _PORT_SLOTS, self._ports[index], now)
+        self._ports[index] = now
+        drops, retries, received = self._sockets[index]
+        sockets = (line.port.socket_drops, line.port.send_retries, line.received_bytes)
+        values[_SOCKET_DROPS] += sockets[0] - drops
+        values[_SEND_RETRIES] += sockets[1] - retries
+        values[_RX_BYTES] += sockets[2] - received
+        self._sockets[index] = sockets
+        disturbed = line.endpoint.engine.faults_disturbed()
+        for fault, count in disturbed.items():
+            values[fault_slot(fault)] += count - self._disturbed[index].get(fault, 0)
+        self._disturbed[index] = disturbed
+        port = line.endpoint.port.number
+        sampled = port_row(line, self._place, *sampled_of(now))
+        row = (time.monotonic_ns(), port, *sampled)
+        self._counters.set_port(index, row)
+
+    def _count_load(self) -> None:
+        cpu_ns = time.process_time_ns()
+        self._counters.values[_CPU_NS] = cpu_ns
+        if not self._began_ns:
+            self._began_ns = time.monotonic_ns()
+            self._began_cpu_ns = cpu_ns
+            self._began_queued_ns = _queued_ns()
+        plane = self._plane
+        self._counters.set_load(
+            ShardLoad(
+                shard=self._shard,
+                wall_ns=time.monotonic_ns() - self._began_ns,
+                cpu_ns=cpu_ns - self._began_cpu_ns,
+                max_lag_ns=plane.max_lag_ns,
+                late_rounds=plane.late_rounds,
+                rounds=plane.rounds,
+                busy_ns=plane.busy_ns,
+                measured_ns=self._utilisation.measured_ns,
+                measured_busy_ns=self._utilisation.measured_busy_ns,
+                queued_ns=_queued_ns() - self._began_queued_ns,
+                queue_pairs=len(self._pairs),
+                queue_pairs_limited=self._limited,
+                queue_pairs_failed=self._failed,
+            )
+        )
+
+    def _count_distributions_of(self, index: int) -> None:
+        """Bring the distributions of a line up to date; behind the last: of the plane.
+
+        Each of them is some thirty numbers.
+        """
+        if index == len(self._plane.lines):
+            self._count_distribution("generator_lag", -1, self._plane.lags.snapshot())
+            return
+        engine = self._plane.lines[index].endpoint.engine
+        self._count_distribution("round_trip", index, engine.round_trips.snapshot())
+        self._count_distribution("pacing_error", index, engine.pacing_errors.snapshot())
+
+    def _count_distribution(self, name: str, index: int, now: HistogramCounts) -> None:
+        before = self._distributions.get((name, index))
+        if before == now:
+            return
+        self._distributions[name, index] = now
+        values = self._counters.values
+        first = distribution_slot(name)
+        for bucket, count in enumerate((*now.counts, now.sum_ns)):
+            if before is not None:
+                count -= (*before.counts, before.sum_ns)[bucket]
+            if count:
+                values[first + bucket] += count
+
+    def _count_pair(self, index: int) -> None:
+        entry = self._pairs[index]
+        now = entry.pair.statistics()
+        _add(self._counters.values, _QUEUE_PAIR_SLOTS, entry.counted, now)
+        entry.counted = now
+        has_failed = now.failure is not None
+        is_limited = not has_failed and (now.rate_bps or 0) < entry.first_rate_bps
+        self._limited += is_limited - entry.is_limited
+        entry.is_limited = is_limited
+        self._failed += has_failed - entry.has_failed
+        entry.has_failed = has_failed
+        row = queue_pair_row(
+            time.monotonic_ns(), entry.rank, entry.peer, entry.pair.qpn, now
+        )
+        self._counters.set_queue_pair(index, row)
+
+
+def _add(
+    values: memoryview[int],
+    slots: Sequence[tuple[str, int]],
+    before: object | None,
+    now: object,
+) -> None:
+    for name, number in slots:
+        count = getattr(now, name)
+        if before is not None:
+            count -= getattr(before, name)
+        if count:
+            values[number] += count

@@ -1,0 +1,93 @@
+"""Ports that join endpoints in one process, for tests: no kernel, no loss.
+
+``memory:`` ports find each other by address in a ``MemoryNetwork``.  They carry bytes,
+so encoder and parser are exercised as on a real port.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+from chakram.foundation.ip_addresses import address_halves
+from chakram_agent.dataplane.port_options import Port, PortCapabilities, PortOptions
+
+_BUFFER_BYTES = 65_536
+_QUEUED_BURSTS = 4096
+
+
+class MemoryNetwork:
+    """What ``memory:`` ports of one process are connected to."""
+
+    def __init__(self) -> None:
+        self.ports: dict[tuple[str, int], MemoryPort] = {}
+
+
+class MemoryPort(Port):
+    """A port whose bursts go straight into the queue of another one."""
+
+    def __init__(self, network: MemoryNetwork, options: PortOptions) -> None:
+        super().__init__()
+        self._bytes = bytearray(_BUFFER_BYTES)
+        self.buffer = memoryview(self._bytes)
+        self._network = network
+        self._address = (options.address, options.udp_port)
+        self._destinations = list(options.destinations)
+        self._halves = address_halves(options.address)
+        self._arrived: deque[tuple[bytes, int, int, bool, tuple[int, int]]] = deque()
+        # Counts what waits, so that a shell can poll this port like any other.
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
+        network.ports[self._address] = self
+
+    @property
+    def capabilities(self) -> PortCapabilities:
+        """What this port can do."""
+        return PortCapabilities(
+            segmentation=True,
+            coalescing=True,
+            receive_buffer_bytes=_QUEUED_BURSTS * _BUFFER_BYTES,
+        )
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when something has arrived."""
+        return self._event
+
+    def send_burst(
+        self,
+        view: memoryview,
+        segment_size: int,
+        destination: int,
+        source_port: int,
+        kind: int,
+        marked: bool = False,
+    ) -> bool:
+        """Put one burst into the queue of its destination; False if that is full."""
+        receiver = self._network.ports.get(self._destinations[destination])
+        if receiver is None:
+            return True  # as on a network: nobody is there to tell
+        if len(receiver._arrived) >= _QUEUED_BURSTS:
+            self.send_retries += 1
+            return False
+        receiver._arrived.append(
+            (bytes(view), segment_size, source_port, marked, self._halves)
+        )
+        os.eventfd_write(receiver._event, 1)
+        return True
+
+    def receive_burst(self) -> bool:
+        """Put the next arrival into the attributes; False if there is none."""
+        if not self._arrived:
+            return False
+        os.eventfd_read(self._event)
+        data, self.segment_size, self.source_port, self.marked, source = (
+            self._arrived.popleft()
+        )
+        self.source_high, self.source_low = source
+        self.length = len(data)
+        self._bytes[: len(data)] = data
+        return True
+
+    def close(self) -> None:
+        """Leave the network."""
+        if self._network.ports.pop(self._address, None) is not None:
+            os.close(self._event)

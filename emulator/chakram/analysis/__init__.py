@@ -1,0 +1,1 @@
+"""Analysis of results: critical paths, causes, comparisons, gates, interference."""

@@ -1,0 +1,581 @@
+"""Causes of lost time on critical paths: what it was, and where.
+
+The *lost time* of a piece is what it takes beyond its nominal time: of a computation
+the duration that its rank's peers have, of bits on a wire what they take at the
+configured rate, of propagation all of it; anything else has a nominal time of nothing.
+Each lost nanosecond has one cause, by the first rule that holds.
+
+Of a run on a network nobody sees what a queue did to a packet.  There the way of a
+message, from its first packet to its arrival, takes nominally what it takes alone; what
+it took longer was lost where the links on its way had most to carry for their rates.  A
+window that was full is the network's doing, too, if it is large enough for the way
+alone.  In a collective that the generator held up nothing of that is certain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from chakram.analysis.critical_path import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from chakram.analysis.critical_path import Message, Path, Piece
+    from chakram.records.run_records import LinkRecord
+
+__all__ = [
+    "LEAST_SHARE",
+    "Cause",
+    "SentPackets",
+    "Surroundings",
+    "Why",
+    "explain",
+]
+
+LEAST_SHARE = 0.03
+"""What the largest cause must take of the iterations to be called one."""
+
+_IMBALANCE = 1.5
+_NEAR_MINIMUM = 1.1
+_OF_PEERS = 0.9
+"""A link with less than that part of the rate of others like it is slow."""
+
+_AS_FULL = 0.95
+"""Of two links the latter is as full as the former with that part of its load."""
+
+_CARRIED = 0.5
+"""A link that carried less than that part of the headers sent there was down."""
+
+_BIT_NS = 8 * 10**9
+_NEVER_LOST = frozenset({Part.PROPAGATE, Part.SCHEDULE, Part.UNKNOWN})
+_OF_THE_NETWORK = frozenset({Part.NETWORK, Part.WINDOW})
+_Key = TypeVar("_Key", int, str)
+_NAMED_SO = {
+    Part.OWN_PORT: "own port",
+    Part.WINDOW: "window",
+    Part.ORDER: "order",
+    Part.HOST: "host",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Something that time was lost by.
+
+    Attributes:
+        cause: What, e.g. ``slow link``.
+        place: Where: a rank, a link, a port, a switch.
+        lost_ns: How much, on all paths together.
+        share: Of the time of the iterations.
+        fault: What the experiment did to that place, in words; None: nothing.
+    """
+
+    cause: str
+    place: str
+    lost_ns: int
+    share: float
+    fault: str | None = None
+
+    def __str__(self) -> str:
+        done = "" if self.fault is None else f" (injected: {self.fault})"
+        return f"{self.cause} at {self.place}{done}"
+
+
+class SentPackets(NamedTuple):
+    """How many packets a rank sent to another by one path, and how many again."""
+
+    job: str
+    src: int
+    dst: int
+    path: str | None
+    packets: int
+    retransmitted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a run had around its messages.
+
+    Attributes:
+        links: What went through the links, and what they are.
+        slow_ports: Ports whose link had less than its rate.
+        storm_ports: Ports that were paused because the experiment says so.
+        faults: By direction of a link, e.g. ``leaf0-spine1 up``, what the experiment
+            did to it, in words.
+        hosts: By job and rank the host that it is at.
+        rates_bps: Likewise, the rate of its port; None: no limit.
+        overhead_bytes: What a packet has beside its payload.
+        path_mtu: Its largest payload.
+        window_bytes: What a queue pair may have unacknowledged; 0: unknown.
+        burst_packets: Most packets that leave as one.
+        least_rate_bps: The lowest rate that congestion control sets; 0: none.
+        ways_ns: Of a run on a network, by job, sender, receiver and bytes: how long a
+            message takes from its first packet to its arrival, if nothing is in its
+            way.
+        sent: What was sent.
+        repeated: Job, sender and receiver of sessions that sent again after timeouts
+            what had arrived for the most part.
+        unsure: Collectives that the generator held up: job, iteration, group, k.
+    """
+
+    links: Sequence[LinkRecord] = ()
+    slow_ports: frozenset[str] = frozenset()
+    storm_ports: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    rates_bps: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
+    overhead_bytes: int = 0
+    path_mtu: int = 1
+    window_bytes: int = 0
+    burst_packets: int = 1
+    least_rate_bps: int = 0
+    ways_ns: Mapping[tuple[str, int, int, int], int] = field(default_factory=dict)
+    sent: Sequence[SentPackets] = ()
+    repeated: Collection[tuple[str, int, int]] = ()
+    unsure: Collection[tuple[str, int, str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Where the time of iterations went, and what it was lost by.
+
+    Attributes:
+        iterations: How many were looked at.
+        time_ns: How long all of them took together.
+        parts_ns: By part, the time on the paths; the sum is *time_ns*.
+        causes: The largest first.
+        by_rank: Lost time by rank, the most first.
+        by_collective: By collective, or name of a computation, likewise.
+        path: Of the longest iteration.
+    """
+
+    iterations: int
+    time_ns: int
+    parts_ns: Mapping[Part, int]
+    causes: tuple[Cause, ...]
+    by_rank: tuple[tuple[int, int], ...]
+    by_collective: tuple[tuple[str, int], ...]
+    path: Path | None
+
+    @property
+    def lost_ns(self) -> int:
+        """What was lost in all."""
+        return sum(each.lost_ns for each in self.causes)
+
+    @property
+    def unknown_share(self) -> float:
+        """Which share of the time nobody can tell the part of."""
+        unknown_ns = self.parts_ns.get(Part.UNKNOWN, 0)
+        return unknown_ns / self.time_ns if self.time_ns else 0.0
+
+    @property
+    def first(self) -> Cause | None:
+        """The largest cause; None: no single one is large enough."""
+        if not self.causes or self.causes[0].share < LEAST_SHARE:
+            return None
+        return self.causes[0]
+
+
+def explain(paths: Iterable[Path], around: Surroundings) -> Why:
+    """Return what time was lost by on *paths*, each of one iteration."""
+    lost_by: Counter[tuple[str, str]] = Counter()
+    by_rank: Counter[int] = Counter()
+    by_collective: Counter[str] = Counter()
+    parts_ns: Counter[Part] = Counter()
+    judge = _Judge(around)
+    total_ns = iterations = 0
+    longest: Path | None = None
+    for path in paths:
+        iterations += 1
+        total_ns += path.time_ns
+        if longest is None or path.time_ns > longest.time_ns:
+            longest = path
+        judge.job = path.job
+        for each in path.pieces:
+            piece = each._replace(part=_certain(each, path, around))
+            parts_ns[piece.part] += piece.time_ns
+            lost_ns = judge.lost_ns(piece)
+            if lost_ns > 0:
+                lost_by[judge.cause(piece)] += lost_ns
+                by_rank[piece.rank] += lost_ns
+                by_collective[_work(piece)] += lost_ns
+    return Why(
+        iterations=iterations,
+        time_ns=total_ns,
+        parts_ns=dict(parts_ns),
+        causes=tuple(
+            Cause(
+                cause=cause,
+                place=place,
+                lost_ns=lost_ns,
+                share=lost_ns / total_ns if total_ns else 0.0,
+                fault=around.faults.get(place),
+            )
+            for (cause, place), lost_ns in sorted(
+                lost_by.items(), key=lambda item: (-item[1], item[0])
+            )
+        ),
+        by_rank=tuple(_most_first(by_rank)),
+        by_collective=tuple(_most_first(by_collective)),
+        path=longest,
+    )
+
+
+def _most_first(counted: Counter[_Key]) -> list[tuple[_Key, int]]:
+    return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _certain(piece: Piece, path: Path, around: Surroundings) -> Part:
+    """Return the part that a piece is for certain."""
+    message = piece.message
+    if message is None or piece.part not in _OF_THE_NETWORK:
+        return piece.part
+    key = (path.job, path.iteration, message.group, message.k)
+    return Part.UNKNOWN if key in around.unsure else piece.part
+
+
+def _work(piece: Piece) -> str:
+    """Return what a piece belongs to."""
+    if piece.message is not None:
+        message = piece.message
+        return f"{message.collective} {message.group}#{message.k}"
+    return piece.operation.name if piece.operation is not None else str(piece.part)
+
+
+class _Judge:
+    """Says what was lost in a piece, and what by; *job*: of what job it is."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.job = ""
+        self._around = around
+        # Ranks of several jobs have the same numbers.
+        self._is_one_job = len({job for job, _ in around.hosts}) < 2
+        self._link_of = {link.port: link for link in around.links}
+        self._group: dict[str, list[LinkRecord]] = {}
+        for link in around.links:
+            if link.equal_cost is not None:
+                self._group.setdefault(link.equal_cost, []).append(link)
+        # The first port of a node, and that at the other end of its link.
+        self._port_of: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        ends: dict[str, str] = {}
+        rates: dict[tuple[str, str], list[int]] = {}
+        for link in around.links:
+            if link.port is not None:
+                self._port_of.setdefault(link.port.rpartition(":")[0], link.port)
+                other = ends.setdefault(link.link, link.port)
+                self._back |= {link.port: other, other: link.port}
+            if link.rate_bps:
+                rates.setdefault(_like(link), []).append(link.rate_bps)
+        self._usual_bps = {like: median(found) for like, found in rates.items()}
+        # By port: packets of messages that leave by it, and those sent again.
+        self._packets: Counter[str] = Counter()
+        self._again: Counter[str] = Counter()
+        self._paths: dict[tuple[str, int, int], set[str | None]] = {}
+        for sent in around.sent:
+            key = sent.job, sent.src, sent.dst
+            self._paths.setdefault(key, set()).add(sent.path)
+            for port in self._ways(sent.job, sent.src, sent.dst, sent.path):
+                self._packets[port] += sent.packets
+                self._again[port] += sent.retransmitted
+
+    def lost_ns(self, piece: Piece) -> int:
+        """Return how much longer a piece is than nominal."""
+        time_ns, part = piece.time_ns, piece.part
+        if part in _NEVER_LOST:
+            return 0
+        if part is Part.COMPUTE:
+            operation = piece.operation
+            if operation is None or operation.nominal_ns is None:
+                return 0
+            return time_ns - operation.nominal_ns
+        message = piece.message
+        if message is None:
+            return time_ns
+        if part is Part.SERIALISE:
+            return message.slow_ns or 0
+        if part is Part.OWN_PORT and self._way_ns(message) is not None:
+            # A port that was late sends faster until it has made up for that.
+            made_up_ns = self._transfer_ns(message) - (message.transfer_ns or 0)
+            return time_ns - max(0, made_up_ns)
+        if part is Part.TRANSFER:
+            if self._way_ns(message) is None:
+                return time_ns - self._transfer_ns(message)
+            return self._over_ns(message) - self._after_ns(message)
+        if part is Part.ACK:
+            # It takes the way back; its bits take less than those of the message.
+            way_ns = (message.serialise_ns or 0) + (message.propagate_ns or 0)
+            return time_ns - way_ns if way_ns else 0
+        if part is Part.NETWORK:
+            return min(self._over_ns(message), time_ns)
+        return time_ns
+
+    def _over_ns(self, message: Message) -> int:
+        """Return how much longer the way of a message took than nominal."""
+        way_ns = self._way_ns(message)
+        if way_ns is None:
+            return 0
+        return (message.transfer_ns or 0) + self._after_ns(message) - way_ns
+
+    def _after_ns(self, message: Message) -> int:
+        """Return how long a message took after it had departed."""
+        end_ns = message.received_ns or message.last_acked_ns
+        return 0 if message.departed_ns is None else end_ns - message.departed_ns
+
+    def _way_ns(self, message: Message) -> int | None:
+        """Return what a message takes if nothing is in its way, on a network."""
+        key = (self.job, message.src, message.dst, message.bytes)
+        return self._around.ways_ns.get(key)
+
+    def _is_wide_enough(self, message: Message) -> bool:
+        """Tell whether the window holds what is under way if nothing is in the way."""
+        around = self._around
+        rate_bps = around.rates_bps.get((self.job, message.src))
+        if not rate_bps or not around.window_bytes:
+            return False
+        packet_bytes = around.path_mtu + around.overhead_bytes
+        burst_bytes = around.burst_packets * packet_bytes
+        way_ns = self._way_ns(message)
+        if way_ns is None:
+            there_ns = (message.serialise_ns or 0) + (message.propagate_ns or 0)
+            if not there_ns:
+                return False
+            back_ns = there_ns
+        else:
+            there_ns = way_ns - self._transfer_ns(message)
+            back_ns = 0
+        under_way_bytes = rate_bps * max(0, there_ns + back_ns) // _BIT_NS
+        return around.window_bytes >= under_way_bytes + 2 * burst_bytes
+
+    def _transfer_ns(self, message: Message) -> int:
+        rate_bps = self._around.rates_bps.get((self.job, message.src))
+        if not rate_bps:
+            return 0
+        link = self._link_of.get(self._host_port(self.job, message.src))
+        usual_bps = self._usual_bps.get(_like(link), 0) if link else 0
+        if rate_bps < _OF_PEERS * usual_bps:
+            rate_bps = round(usual_bps)
+        before = max(0, message.packets - 1)
+        wire_bytes = before * (self._around.path_mtu + self._around.overhead_bytes)
+        return -(-wire_bytes * _BIT_NS // rate_bps)
+
+    def cause(self, piece: Piece) -> tuple[str, str]:
+        """Return what time was lost by, and where, by the first rule that holds."""
+        part, rank = piece.part, piece.rank
+        message = piece.message
+        if part is Part.GENERATOR:
+            return "generator slow", self._host(rank)
+        if part is Part.START_SKEW:
+            return "late rank", self._rank(rank)
+        if part is Part.COMPUTE:
+            name = piece.operation.name if piece.operation is not None else ""
+            return "slow compute", f"{self._rank(rank)}, {name}"
+        if message is None:
+            return _NAMED_SO.get(part, str(part)), self._rank(rank)
+        if part is Part.REPAIR or (part is Part.ACK and message.retransmitted):
+            return self._sent_again(message)
+        if part is Part.PACE:
+            return self._congestion_control(message)
+        if part is Part.PAUSE:
+            return "pause", self._pausing_port(message, None)
+        if part is Part.SWITCH_PAUSE:
+            return "pause", self._pausing_port(message, message.pause_port)
+        if part is Part.SERIALISE:
+            return "slow link", self._named(message.slow_port)
+        if part is Part.TRANSFER:
+            return "slow link", self._named(self._host_port(self.job, message.src))
+        if part is Part.OWN_PORT:
+            # What was before it took longer than on links like this one.
+            port = self._host_port(self.job, message.src)
+            if self._is_slow(port):
+                return "slow link", self._named(port)
+        if part is Part.WINDOW and self._is_wide_enough(message):
+            if message.retransmitted:
+                return self._sent_again(message)
+            return self._round_trip(message)
+        if part is Part.ACK:
+            return self._round_trip(message)
+        if part in (Part.QUEUE, Part.NETWORK):
+            return self._queue(message)
+        return _NAMED_SO.get(part, str(part)), self._rank(rank)
+
+    # Where things are.
+
+    def _rank(self, rank: int) -> str:
+        return f"rank {rank}" if self._is_one_job else f"{self.job} rank {rank}"
+
+    def _named(self, port: str | None) -> str:
+        """Return the link that begins at a port, with its direction."""
+        link = self._link_of.get(port)
+        return f"{link.link} {link.direction}" if link else port or "unknown"
+
+    def _host(self, rank: int) -> str:
+        return self._around.hosts.get((self.job, rank), self._rank(rank))
+
+    def _host_port(self, job: str, rank: int) -> str | None:
+        """Return the port of the host of a rank."""
+        return self._port_of.get(self._around.hosts.get((job, rank), ""))
+
+    def _ports(self, message: Message) -> list[str]:
+        """Return the ports that a message leaves by, as far as they are known."""
+        return self._ways(self.job, message.src, message.dst, message.path)
+
+    def _ways(self, job: str, src: int, dst: int, path: str | None) -> list[str]:
+        first = self._host_port(job, src)
+        ports = [] if first is None else [first]
+        if path is not None and " | " not in path:
+            ports += path.split()
+        # The last is the one towards its receiver's host.
+        last = self._back.get(self._host_port(job, dst) or "")
+        return ports if last is None else [*ports, last]
+
+    def _ports_back(self, message: Message) -> list[str]:
+        """Return the ports that acknowledgements of a message leave by.
+
+        Between switches those of messages in the other direction are known.
+        """
+        src, dst = message.dst, message.src
+        paths = self._paths.get((self.job, src, dst), {None})
+        ports = [
+            port for path in paths for port in self._ways(self.job, src, dst, path)
+        ]
+        return list(dict.fromkeys(ports))
+
+    def _round_trip(self, message: Message) -> tuple[str, str]:
+        """Return what delayed a message or its acknowledgement, and where."""
+        both = (*self._ports(message), *self._ports_back(message))
+        slow = next(filter(self._is_slow, both), None)
+        return (
+            self._queue(message) if slow is None else ("slow link", self._named(slow))
+        )
+
+    def _sent_again(self, message: Message) -> tuple[str, str]:
+        """Return why packets of a message were sent again, and where."""
+        if (self.job, message.src, message.dst) not in self._around.repeated:
+            return "loss", self._losing_link(message)
+        own = (*self._ports(message), *self._ports_back(message))
+        between = (each.port for each in self._around.links if each.kind == "uplink")
+        slow = next(filter(self._is_slow, (*own, *between)), message.queue_port)
+        place = self._named(slow) if slow else self._queue(message)[1]
+        return "spurious timeout", place
+
+    def _losing_link(self, message: Message) -> str:
+        """Return where packets of a message, or its acknowledgements, were lost."""
+        links = [
+            link
+            for port in (*self._ports(message), *self._ports_back(message))
+            if (link := self._link_of.get(port)) is not None
+        ]
+        lossy = [link for link in links if link.drops]
+        if lossy:
+            worst = max(lossy, key=lambda link: link.drops or 0)
+            return self._named(worst.port)
+        # No link says so: those, of which the largest share was sent again.
+        shares = {
+            port: self._again[port] / self._packets[port]
+            for port in self._ports(message)
+            if self._again[port]
+        }
+        most = max(shares.values(), default=0.0)
+        names = [self._named(port) for port in shares if shares[port] == most]
+        return " or ".join(names) or f"towards {self._host(message.dst)}"
+
+    def _congestion_control(self, message: Message) -> tuple[str, str]:
+        least_bps = self._around.least_rate_bps
+        port_bps = self._around.rates_bps.get((self.job, message.src))
+        if port_bps and least_bps >= port_bps:
+            # Always paced at the rate of its port, it waits for that.
+            return _NAMED_SO[Part.OWN_PORT], self._rank(message.src)
+        if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
+            return "congestion control at minimum rate", message.collective
+        marking = [
+            link
+            for port in self._ports(message)
+            if (link := self._link_of.get(port)) is not None and link.marked
+        ]
+        if marking:
+            worst = max(marking, key=lambda link: link.marked or 0)
+            return "congestion control", self._named(worst.port)
+        return "congestion control", self._rank(message.src)
+
+    def _pausing_port(self, message: Message, port: str | None) -> str:
+        """Return the port, down the way of a message, that was behind a pause.
+
+        A port that is paused waits for the next one on the way; if that is paused, too,
+        it waits for the one behind it.  Behind one that was paused on purpose is none.
+        """
+        ports = self._ports(message)
+        at = ports.index(port) if port in ports else 0
+        while at + 1 < len(ports) and ports[at] not in self._around.storm_ports:
+            at += 1
+            link = self._link_of.get(ports[at])
+            if link is None or not link.paused_ns:
+                break
+        return self._named(ports[at]) if ports else self._named(port)
+
+    def _queue(self, message: Message) -> tuple[str, str]:
+        port = message.queue_port
+        if port is None:
+            ports = self._ports(message)
+            # Computed paths name what was down, too.
+            for each in filter(self._siblings, ports):
+                if self._is_dead(self._link_of[each]):
+                    return "dead uplink", self._named(each)
+            # The queue is before the first one: after that they come one by one.
+            most = max(map(self._load, ports), default=0.0)
+            full = (each for each in ports if self._load(each) >= _AS_FULL * most)
+            port = next(full, None)
+        if self._is_slow(port):
+            return "slow link", self._named(port)
+        group = self._siblings(port)
+        for sibling in group:
+            if self._is_dead(sibling):
+                return "dead uplink", self._named(sibling.port)
+        if len(group) > 1:
+            mean = sum(each.bytes for each in group) / len(group)
+            if mean and max(each.bytes for each in group) >= _IMBALANCE * mean:
+                return "hash imbalance", (port or "").split(":")[0]
+        return "contention", self._named(port)
+
+    def _siblings(self, port: str | None) -> list[LinkRecord]:
+        """Return the links that are choices for the same packets, this one too."""
+        link = self._link_of.get(port)
+        group = self._group.get(link.equal_cost, []) if link and link.equal_cost else []
+        return group if len(group) > 1 else []
+
+    def _is_dead(self, link: LinkRecord) -> bool:
+        """Tell whether one of several choices was down, or lost what was sent there.
+
+        A link that nothing was sent to is idle, not dead: the hash may avoid it.
+        """
+        if link.down_ns is not None:
+            return link.down_ns > 0
+        sent = self._packets[link.port or ""] * self._around.overhead_bytes
+        return link.bytes < _CARRIED * sent
+
+    def _is_slow(self, port: str | None) -> bool:
+        """Tell whether a link lost a part of its rate, or others like it have more."""
+        if port in self._around.slow_ports:
+            return True
+        link = self._link_of.get(port)
+        if link is None:
+            return False
+        return bool(
+            link.rate_bps and link.rate_bps < _OF_PEERS * self._usual_bps[_like(link)]
+        )
+
+    def _load(self, port: str) -> float:
+        """Return how busy a link was."""
+        link = self._link_of.get(port)
+        return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
+
+
+def _like(link: LinkRecord) -> tuple[str, str]:
+    """Return what comparable links share: their kind, and names but for numbers."""
+    name = "" if link.kind == "host" else re.sub(r"\d+", "", link.link)
+    return link.kind, name

@@ -1,0 +1,511 @@
+"""Compares times that two sides have measured, simulated or computed.
+
+A *side* has times by what they are of: an iteration of a job, one collective, all
+collectives of a kind (operation, ranks, size), messages of a pair of ranks.  What both
+sides have is compared.
+
+Of every quantity a side has *samples*, one per iteration (the mean, where an iteration
+has several), in one or more *repetitions* (runs).  Its standard error is that of the
+mean of the repetitions, or where there is one, of its samples; virtual time has none.
+A difference is stated in standard errors of itself, ``sqrt(error(a)^2 + error(b)^2)``.
+Of few samples that number would be Student's t, so it is turned into the number of
+standard errors of a normal distribution that is as improbable (Wallace's
+approximation, degrees of freedom by Welch and Satterthwaite).
+
+**Significant** is a difference of at least 2 of them.  Where m quantities of a level
+are compared, as improbable a number that any of them reaches it by chance alone
+(Bonferroni: the quantile of 0.0228 / m), else one of 44 would differ between equals.
+
+Sources: Welch, The generalization of Student's problem, Biometrika 34 (1947); Wallace,
+Bounds on normal approximations, Ann. Math. Stat. 30 (1959).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log1p, sqrt
+from statistics import NormalDist, fmean
+from typing import Any, NamedTuple
+
+from chakram.foundation.units import about_size, format_time
+from chakram.summary.bandwidth import coefficient_of_variation
+
+STANDARD_ERRORS = 2.0
+"""A difference of fewer is none."""
+
+LEVELS = {
+    "iteration": "iterations",
+    "part": "critical path: what it takes at least, and lost time by cause",
+    "cause": "lost time by cause and place",
+    "size": "collectives by size",
+    "instance": "collectives one by one",
+    "named": "collectives one by one",
+    "rank": "ranks",
+    "pair": "messages by pair of ranks",
+    "ports": "messages by pair of ports",
+    "fct": "completion times of messages",
+}
+"""What quantities are of, those first that a sentence is made of."""
+
+_LEAST_APART = 0.01
+"""Counters that differ by a smaller share are the same, but for acknowledgements."""
+
+_OF_JOB = ("iteration", "part", "cause", "instance", "pair")
+"""Levels whose keys begin with a job."""
+
+EXPLAINING = ("part", "cause")
+"""Levels that say what a difference of iterations comes from: no one of their own."""
+
+NOMINAL = "nominal"
+"""The part of a critical path that is not lost."""
+
+_LEAST_CAUSE = 0.25
+"""What a cause must make of a difference of iterations to be named."""
+
+_INSTEAD = {"named": "instance", "ports": "pair"}
+"""Levels that are for sides that do not have the other one."""
+
+Key = tuple[Any, ...]
+"""A level and what tells a quantity from others of it."""
+
+
+class Times(NamedTuple):
+    """What one side knows of a quantity.
+
+    Attributes:
+        mean_ns: Mean of all repetitions.
+        error_ns: Its standard error; None: nobody knows, 0: there is none.
+        freedom: Degrees of freedom of that.
+        cv: Coefficient of variation of the samples, None where nobody knows.
+        samples: How many there are.
+        per_iteration: How many such times are in an iteration.
+    """
+
+    mean_ns: float
+    error_ns: float | None
+    freedom: int
+    cv: float | None
+    samples: int
+    per_iteration: float = 1.0
+
+
+def times_of(
+    repetitions: Sequence[Sequence[float]],
+    *,
+    exact: bool = False,
+    per_iteration: float = 1.0,
+) -> Times:
+    """Return what samples in ns say, of one repetition each or of more.
+
+    *exact* says that the same would be found again, as in virtual time.
+    """
+    means = [fmean(samples) for samples in repetitions]
+    every = [value for samples in repetitions for value in samples]
+    cv = coefficient_of_variation(every) if len(every) > 1 else None
+    values = means if len(means) > 1 else every
+    error_ns: float | None = None
+    if len(values) > 1:
+        mean = fmean(values)
+        variance = sum((each - mean) ** 2 for each in values) / (len(values) - 1)
+        error_ns = sqrt(variance / len(values))
+    if exact and len(means) == 1:
+        error_ns = 0.0
+    return Times(
+        fmean(means), error_ns, max(1, len(values) - 1), cv, len(every), per_iteration
+    )
+
+
+def stated_times(
+    mean_ns: float, cv: float | None, samples: int | None, *, exact: bool = False
+) -> Times:
+    """Return what a mean and a coefficient of variation say."""
+    one = times_of([[mean_ns]], exact=exact)
+    if exact or cv is None or not samples or samples < 2:
+        return one._replace(cv=cv, samples=samples or 1)
+    # The coefficient is of the population, the error of a sample.
+    error_ns = mean_ns * cv / (samples - 1) ** 0.5
+    return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
+
+
+NOTHING = Times(0.0, 0.0, 1, None, 0)
+"""Of what was looked for, and not there."""
+
+
+class Counter(NamedTuple):
+    """Something that was counted; *unit* is ``%``, where it is a share, or a noun."""
+
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        name: What the user called it.
+        kind: What it is, e.g. ``run``.
+        times: By quantity.
+        labels: What quantities are called, where their key does not say it.
+        counters: By name.
+        settings: What it was run with, by key; empty where nobody knows.
+        explained: Whether its lost time is known by cause: none is none.
+        notes: What a reader must know first.
+    """
+
+    name: str
+    kind: str
+    times: Mapping[Key, Times]
+    labels: Mapping[Key, str] = field(default_factory=dict)
+    counters: Mapping[str, Counter] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    explained: bool = False
+
+
+class Difference(NamedTuple):
+    """One quantity on both sides.
+
+    ``errors`` is the difference in standard errors, None where nobody knows those;
+    ``significant`` likewise.
+    """
+
+    key: Key
+    label: str
+    a: Times
+    b: Times
+    errors: float | None
+    significant: bool | None
+
+    @property
+    def change(self) -> float | None:
+        """How much longer b takes, as a share of a."""
+        return self.b.mean_ns / self.a.mean_ns - 1 if self.a.mean_ns else None
+
+    @property
+    def lost_ns(self) -> float:
+        """How much longer it takes in an iteration."""
+        return (self.b.mean_ns - self.a.mean_ns) * self.b.per_iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What two sides have in common, and in what it differs.
+
+    Attributes:
+        a: The first side.
+        b: The other one.
+        levels: By level, what both have, the largest difference first.
+        only: By level, how many quantities only a and only b has.
+        counters: By name, both values, where they differ.
+        settings: Likewise of settings.
+    """
+
+    a: Side
+    b: Side
+    levels: Mapping[str, tuple[Difference, ...]]
+    only: Mapping[str, tuple[int, int]]
+    counters: Mapping[str, tuple[Counter, Counter]]
+    settings: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def first(self) -> Difference | None:
+        """The difference that is told first; None: there is no significant one."""
+        for level in LEVELS:
+            for each in self.levels.get(level, ()):
+                if each.significant:
+                    return each
+        return None
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare two sides; they have nothing in common where ``levels`` is empty."""
+    theirs = _renamed(a, b)
+    levels: dict[str, tuple[Difference, ...]] = {}
+    only = {}
+    for level in LEVELS:
+        mine = {key for key in a.times if key[0] == level}
+        others = {key for key in theirs if key[0] == level}
+        if level in EXPLAINING and a.explained and b.explained:
+            # What a side does not name has cost it nothing.
+            mine = others = mine | others
+        if not mine or not others or _INSTEAD.get(level) in levels:
+            continue
+        common = mine & others
+        only[level] = len(mine) - len(common), len(others) - len(common)
+        found = [
+            _difference(
+                key,
+                a.labels.get(key) or b.labels.get(theirs.get(key, key)) or _label(key),
+                a.times.get(key, NOTHING),
+                b.times.get(theirs.get(key, key), NOTHING),
+                len(common),
+            )
+            for key in common
+        ]
+        if level in EXPLAINING and not any(
+            each.significant for each in levels.get("iteration", ())
+        ):
+            # Time that moves from cause to cause makes no difference.
+            found = [
+                each._replace(significant=each.significant and False) for each in found
+            ]
+        if found:
+            found.sort(key=lambda each: (-abs(each.lost_ns), each.label))
+            levels[level] = tuple(found)
+    counters = {
+        name: (a.counters[name], b.counters[name])
+        for name in a.counters
+        if name in b.counters
+        and _apart(a.counters[name], b.counters[name]) > _LEAST_APART
+    }
+    settings = (
+        differing_settings(a.settings, b.settings) if a.settings and b.settings else {}
+    )
+    return Comparison(
+        a=a, b=b, levels=levels, only=only, counters=counters, settings=settings
+    )
+
+
+def differing_settings(
+    a: Mapping[str, Any], b: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ, by key.
+
+    A list that one side has empty differs as a whole: what is in the other one's is
+    told as its members, without what stands at nothing.
+    """
+    a, b = dict(a), dict(b)
+    for one, other in ((a, b), (b, a)):
+        for key in [key for key, value in one.items() if value in ([], ())]:
+            inside = [name for name in other if name.startswith(f"{key}[")]
+            if inside:
+                members: dict[str, dict[str, Any]] = {}
+                for name in inside:
+                    place, _, last = name.removeprefix(f"{key}[").partition("]")
+                    value = other.pop(name)
+                    if value not in (None, [], ()):
+                        members.setdefault(place, {})[last.lstrip(".")] = value
+                other[key] = list(members.values())
+    return {
+        key: (a.get(key), b.get(key))
+        for key in sorted({*a, *b})
+        if a.get(key) != b.get(key)
+    }
+
+
+def _renamed(a: Side, b: Side) -> dict[Key, Key]:
+    """Return b's keys by what a would call them: jobs, where each has but one."""
+    names = [{key[1] for key in side.times if key[0] in _OF_JOB} for side in (a, b)]
+    if any(len(each) != 1 for each in names):
+        return {key: key for key in b.times}
+    (job,) = names[0]
+    return {
+        (key[0], job, *key[2:]) if key[0] in _OF_JOB else key: key for key in b.times
+    }
+
+
+def _difference(key: Key, label: str, a: Times, b: Times, compared: int) -> Difference:
+    apart_ns = b.mean_ns - a.mean_ns
+    if a.error_ns is None or b.error_ns is None:
+        return Difference(key, label, a, b, None, None if apart_ns else False)
+    error_ns = sqrt(a.error_ns**2 + b.error_ns**2)
+    if not error_ns:
+        infinite = float("inf") if apart_ns else 0.0
+        return Difference(key, label, a, b, infinite, bool(apart_ns))
+    freedom = error_ns**4 / (a.error_ns**4 / a.freedom + b.error_ns**4 / b.freedom)
+    student = abs(apart_ns) / error_ns
+    errors = (
+        (8 * freedom + 1)
+        / (8 * freedom + 3)
+        * sqrt(freedom * log1p(student**2 / freedom))
+    )
+    tail = (1 - NormalDist().cdf(STANDARD_ERRORS)) / compared
+    return Difference(key, label, a, b, errors, errors >= -NormalDist().inv_cdf(tail))
+
+
+def _label(key: Key) -> str:
+    match key:
+        case ("size", op, nranks, size_bytes):
+            return f"{op} of {about_size(size_bytes)}, {nranks} ranks"
+        case ("iteration", job):
+            return f"iteration of {job}" if job else "iteration"
+        case ("instance", job, group, k):
+            return f"{job}: collective {k} of group {group}"
+        case ("named", name, place):
+            return f"{name} (no. {place})"
+        case ("pair", job, src, dst, size_bytes):
+            return f"{job}: {src} > {dst}, {about_size(size_bytes)}"
+        case ("ports", src, dst, size_bytes):
+            return f"port {src} > {dst}, {about_size(size_bytes)}"
+        case ("part", _, "nominal"):
+            return "nominal time of the critical path"
+        case ("part", _, cause):
+            return str(cause)
+        case ("cause", _, cause, place):
+            return f"{cause} at {place}" if place else str(cause)
+        case ("fct", percent):
+            return f"FCT p{percent}"
+        case _:
+            return " ".join(map(str, key))
+
+
+def change_text(difference: Difference) -> str:
+    """Return how much longer, or shorter, something takes, in words."""
+    change = difference.change
+    times = f"{format_time(difference.b.mean_ns)} against " + format_time(
+        difference.a.mean_ns
+    )
+    if change is None:
+        return f"takes {times}"
+    if change >= 9:
+        return f"takes {change + 1:.0f} times as long ({times})"
+    word = "longer" if change > 0 else "less"
+    share = f"{abs(change):.1%}" if abs(change) >= 0.001 else f"{abs(change):.2g} times"
+    return f"takes {share.replace('%', ' %')} {word} ({times})"
+
+
+def sentences(found: Comparison) -> list[str]:
+    """Return what a comparison comes to: the first names the largest difference."""
+    every = [each for level in found.levels.values() for each in level]
+    if not every:
+        return [
+            "Nothing can be compared: the two have no collective, pair of ranks or "
+            "size in common."
+        ]
+    first = found.first
+    if first is None:
+        return [_no_difference(every)]
+    told = [f"{first.label[0].upper()}{first.label[1:]} {change_text(first)} in B"]
+    if first.errors is not None and first.errors < 1e6:
+        told[0] += f", a difference of {first.errors:.1f} standard errors"
+    told[0] += _where(found, first) + "."
+    reasons = _reasons(found)
+    return [*told, *reasons]
+
+
+def _no_difference(every: Sequence[Difference]) -> str:
+    unknown = [each for each in every if each.significant is None]
+    compared = f"{len(every)} quantities compared"
+    if unknown:
+        most = max(unknown, key=lambda each: abs(each.change or 0))
+        return (
+            f"No significant difference can be shown: {len(unknown)} of {compared} "
+            f"were measured once; the largest: {most.label} {change_text(most)} in B "
+            "(repeat the measurement to learn whether that is chance)."
+        )
+    told = (
+        f"No significant difference: {compared}, none differs by "
+        f"{STANDARD_ERRORS:.0f} standard errors or more that are not chance"
+    )
+    first = every[0]
+    if first.errors:
+        told += (
+            f" ({first.label} {change_text(first)} in B: {first.errors:.1f} standard "
+            "errors)"
+        )
+    return f"{told}."
+
+
+def _where(found: Comparison, first: Difference) -> str:
+    """Return what a difference of iterations comes from: its cause, else a part."""
+    if first.key[0] != "iteration":
+        return ""
+    parts = [
+        each
+        for each in found.levels.get("part", ())
+        if each.significant and each.lost_ns / first.lost_ns >= _LEAST_CAUSE
+    ]
+    if parts:
+        return _from_part(found, parts[0])
+    for level in ("size", "instance", "named"):
+        parts = [
+            each
+            for each in found.levels.get(level, ())
+            if each.significant and each.lost_ns * first.lost_ns > 0
+        ]
+        if parts:
+            most = parts[0]
+            sign = "+" if most.lost_ns > 0 else "-"
+            return (
+                f"; of its collectives {most.label} differs most: {sign}"
+                f"{format_time(abs(most.lost_ns))}, summed over an iteration"
+            )
+    return ""
+
+
+def _from_part(found: Comparison, part: Difference) -> str:
+    """Return what a part of the critical path makes of a difference, and where."""
+    apart = format_time(abs(part.lost_ns))
+    more = "more" if part.lost_ns > 0 else "less"
+    _, job, cause = part.key
+    if cause == NOMINAL:
+        return (
+            f"; of that, {apart} is {more} nominal time: what the critical path takes "
+            "with nothing in its way"
+        )
+    told = f"; of that, {apart} is {more} time lost by {cause}"
+    # A place that has most of a significant difference is told, though it may vary.
+    places = [
+        (share, each)
+        for each in found.levels.get("cause", ())
+        if each.key[1:3] == (job, cause)
+        and ((share := each.lost_ns / part.lost_ns) > 0.5 or each.significant)
+    ]
+    share, most = max(places, key=lambda each: each[0], default=(0.0, part))
+    if share > 0.99:
+        return f"{told} at {most.key[3]}"
+    if share > 0:
+        told += f", most at {most.key[3]} ({format_time(abs(most.lost_ns))})"
+    return told
+
+
+def _reasons(found: Comparison) -> list[str]:
+    """Return what else differs that may be the reason."""
+    told = []
+    if found.counters:
+        listed = [
+            f"{name} {_counted(before)} -> {_counted(after)}"
+            for name, (before, after) in sorted(
+                found.counters.items(), key=lambda item: -_apart(*item[1])
+            )[:4]
+        ]
+        told.append(f"Counters that differ most, A -> B: {'; '.join(listed)}.")
+    if found.settings:
+        listed = [
+            f"{key} {setting_text(before)} -> {setting_text(after)}"
+            for key, (before, after) in list(found.settings.items())[:4]
+        ]
+        more = len(found.settings) - len(listed)
+        tail = f"; and {more} more (chakram diff)" if more else ""
+        told.append(f"Settings that differ, A -> B: {'; '.join(listed)}{tail}.")
+    elif found.a.settings and found.b.settings:
+        told.append("Their settings are the same.")
+    return told
+
+
+def _apart(before: Counter, after: Counter) -> float:
+    """Return the difference as a share of the larger one."""
+    largest = max(abs(before.value), abs(after.value))
+    return abs(after.value - before.value) / largest if largest else 0.0
+
+
+def _counted(counter: Counter) -> str:
+    if counter.unit == "%":
+        return f"{100 * counter.value:.3g} %"
+    value = counter.value
+    text = f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{text}{' ' if counter.unit else ''}{counter.unit}"
+
+
+def setting_text(value: Any) -> str:
+    """Return the value of a setting in a sentence."""
+    if value is None:
+        return "not set"
+    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        return "; ".join(
+            ", ".join(f"{key} {each}" for key, each in member.items())
+            for member in value
+        )
+    return str(value)

@@ -1,0 +1,343 @@
+"""Conditions over results, as rules of a gate state them.
+
+A small part of Python's expressions, walked by this module and never executed: names
+and ``a.b`` look into plain data and nowhere else.  Of a list ``a.b`` is the list of
+what its members have, and a comparison with a list compares each.  Numbers may carry a
+unit: ``5ms`` (in ns), ``64KiB`` (in bytes), ``5%`` (0.05).
+
+What is not known (null) makes what depends on it unknown, except for ``known(x)``, and
+where the rest decides (``false and x``).  A list without members makes unknown what
+depends on it, except for its ``len``: a condition that ends with ``or nothing`` holds
+instead.  Cost is bounded by the text: at most 1,000
+characters and 200 parts, no powers, no rounding beyond 30 digits, no text or list can
+be made longer.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from statistics import fmean
+from typing import Any
+
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import SIZE_UNITS, TIME_UNITS
+from chakram.summary.bandwidth import percentile
+
+_MOST_CHARACTERS = 1000
+_MOST_PARTS = 200
+_MOST_DIGITS = 30
+_EXAMPLE = "e.g. time_ns <= 1.05 * baseline.time_ns"
+
+_UNITS: dict[str, Fraction | int] = {"%": Fraction(1, 100), **TIME_UNITS, **SIZE_UNITS}
+_QUANTITY = re.compile(
+    r"(?<![\w.])([0-9]+(?:\.[0-9]+)?) ?("
+    + "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
+    + r")(?![\w(])"
+)
+_OR_NOTHING = re.compile(r"\s+or\s+nothing\s*\Z")
+_TEXT = re.compile(r"""("[^"]*"|'[^']*')""")
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    """Return *value* rounded; to a multiple of ten where *digits* are negative."""
+    if digits is not None and abs(digits) > _MOST_DIGITS:
+        # Python computes a power of ten of that many digits.
+        raise ValueError(f"round takes from -{_MOST_DIGITS} to {_MOST_DIGITS} digits")
+    return round(value, digits)
+
+
+def _percentile(samples: Any, percent: Any) -> Any:
+    """Return a percentile; text such as '1e-999999999' would become an exact number."""
+    return percentile(samples, _number(percent))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "len": len,
+    "max": max,
+    "mean": fmean,
+    "min": min,
+    "percentile": _percentile,
+    "round": _rounded,
+    "sum": sum,
+}
+_OF_TRUTHS = ("all", "any")
+_SPECIAL = ("known", *_OF_TRUTHS)
+
+
+class Expression:
+    """A condition that was read once.
+
+    Args:
+        text: What somebody wrote.
+        where: Its place, for errors.
+
+    Attributes:
+        or_nothing: Whether it holds where a list that it is about has no members.
+
+    Raises:
+        ConfigError: If it is none, or too long.
+    """
+
+    def __init__(self, text: str, *, where: str) -> None:
+        self.text = text
+        self._where = where
+        written = _OR_NOTHING.sub("", text)
+        self.or_nothing = written != text
+        if len(text) > _MOST_CHARACTERS:
+            raise ConfigError(
+                where, f"is longer than {_MOST_CHARACTERS} characters", "split the rule"
+            )
+        try:
+            self._tree = ast.parse(_without_units(written), mode="eval").body
+        except (
+            SyntaxError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+            MemoryError,
+        ) as error:
+            raise ConfigError(
+                where, f"{text!r} is no condition: {_why(error)}", _EXAMPLE
+            ) from None
+        if sum(1 for _ in ast.walk(self._tree)) > _MOST_PARTS:
+            raise ConfigError(
+                where, f"has more than {_MOST_PARTS} parts", "split the rule"
+            )
+        for node in ast.walk(self._tree):
+            self._check(node)
+
+    def _check(self, node: ast.AST) -> None:
+        match node:
+            case (
+                ast.Name()
+                | ast.Attribute()
+                | ast.BoolOp()
+                | ast.Compare()
+                | ast.List()
+                | ast.Tuple()
+                | ast.IfExp()
+                | ast.Load()
+                | ast.boolop()
+                | ast.unaryop()
+                | ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd())
+            ):
+                return
+            case ast.Constant(value=bool() | int() | float() | str() | None):
+                return
+            case ast.operator() if type(node) in _ARITHMETIC:
+                return
+            case ast.cmpop() if type(node) in _COMPARISONS:
+                return
+            case ast.BinOp():
+                return
+            case ast.Subscript(slice=ast.Constant(value=int() | str())):
+                return
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if (
+                name in _FUNCTIONS or name in _SPECIAL
+            ):
+                return
+            case ast.Call(func=ast.Name(id=name)) if (
+                name not in _FUNCTIONS and name not in _SPECIAL
+            ):
+                known = ", ".join(sorted({*_FUNCTIONS, *_SPECIAL}))
+                raise ConfigError(
+                    self._where, f"there is no function {name!r}", f"there are {known}"
+                )
+        raise ConfigError(
+            self._where,
+            f"{self.text!r} has a part that no condition has ({type(node).__name__})",
+            _EXAMPLE,
+        )
+
+    def value(self, names: Mapping[str, Any], used: dict[str, Any]) -> Any:
+        """Return what it comes to, None where that is not known.
+
+        Args:
+            names: What names mean: plain data.
+            used: Gets what was looked at, by how it was written.
+
+        Raises:
+            ConfigError: If a name means nothing, or the kinds of values do not fit.
+        """
+        looked_at: dict[str, Any] = {}
+        try:
+            value = self._value(self._tree, names, looked_at)
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+            raise ConfigError(
+                self._where, f"{self.text!r} cannot be computed: {error}", _EXAMPLE
+            ) from None
+        finally:
+            used.update(looked_at)
+        if value is None and self.or_nothing and [] in looked_at.values():
+            known = not any(
+                each is None or (isinstance(each, list) and None in each)
+                for each in looked_at.values()
+            )
+            return True if known else None
+        return value
+
+    def _value(
+        self, node: ast.AST, names: Mapping[str, Any], used: dict[str, Any]
+    ) -> Any:
+        def of(inner: ast.AST) -> Any:
+            return self._value(inner, names, used)
+
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                found = self._looked_up(node, names, used)
+                if not isinstance(found, dict):
+                    used[ast.unparse(node)] = found
+                return found
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [of(each) for each in items]
+            case ast.BoolOp(op=how, values=values):
+                return _joined(map(of, values), isinstance(how, ast.Or))
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                value = of(inner)
+                return None if value is None else not value
+            case ast.UnaryOp(op=how, operand=inner):
+                value = _number(of(inner))
+                return (
+                    -value if value is not None and isinstance(how, ast.USub) else value
+                )
+            case ast.BinOp(left=left, op=how, right=right):
+                a, b = _number(of(left)), _number(of(right))
+                return None if a is None or b is None else _ARITHMETIC[type(how)](a, b)
+            case ast.IfExp(test=test, body=body, orelse=otherwise):
+                truth = of(test)
+                return None if truth is None else of(body if truth else otherwise)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                values = [of(left), *map(of, others)]
+                if len(ops) == 1:
+                    return _compared(_COMPARISONS[type(ops[0])], *values)
+                return _joined(
+                    (
+                        _compared(_COMPARISONS[type(how)], values[at], values[at + 1])
+                        for at, how in enumerate(ops)
+                    ),
+                    False,
+                )
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return _called(name, [of(each) for each in arguments])
+        raise AssertionError("what can be written was checked")
+
+    def _looked_up(
+        self, node: ast.AST, names: Mapping[str, Any], used: dict[str, Any]
+    ) -> Any:
+        match node:
+            case ast.Name(id=name):
+                return self._member(names, name, "")
+            case ast.Attribute(value=inner, attr=name):
+                return self._member(
+                    self._held(inner, names, used), name, ast.unparse(inner)
+                )
+            case ast.Subscript(value=inner, slice=ast.Constant(value=key)):
+                held = self._held(inner, names, used)
+                if held is not None and isinstance(held, list) and isinstance(key, int):
+                    return held[key]
+                return self._member(held, str(key), ast.unparse(inner))
+        raise AssertionError("is one of the three")
+
+    def _held(
+        self, node: ast.AST, names: Mapping[str, Any], used: dict[str, Any]
+    ) -> Any:
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            return self._looked_up(node, names, used)
+        return self._value(node, names, used)
+
+    def _member(self, held: Any, name: str, of: str) -> Any:
+        if held is None:
+            return None
+        if isinstance(held, list):
+            return [self._member(each, name, of) for each in held]
+        if isinstance(held, Mapping) and name in held:
+            return held[name]
+        known = sorted(held) if isinstance(held, Mapping) else []
+        raise ConfigError(
+            self._where,
+            f"there is no {name!r}" + (f" in {of}" if of else ""),
+            f"there are {', '.join(map(str, known))}"
+            if known
+            else f"{of} is a value, with nothing in it",
+        )
+
+
+def _without_units(text: str) -> str:
+    """Return an expression with its quantities as plain numbers."""
+
+    def plain(match: re.Match[str]) -> str:
+        value = Fraction(match[1]) * _UNITS[match[2]]
+        return repr(int(value) if value.denominator == 1 else float(value))
+
+    parts = _TEXT.split(text.strip())
+    return "".join(
+        part if at % 2 else _QUANTITY.sub(plain, part) for at, part in enumerate(parts)
+    )
+
+
+def _why(error: BaseException) -> str:
+    return error.msg if isinstance(error, SyntaxError) else str(error)
+
+
+def _number(value: Any) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value
+    raise TypeError(f"{str(value)[:40]!r} is not a number")
+
+
+def _joined(values: Any, decisive: bool) -> bool | None:
+    """Return ``or`` of some truths, or ``and`` where *decisive* is False."""
+    unknown = False
+    for value in values:
+        if value is None:
+            unknown = True
+        elif bool(value) is decisive:
+            return decisive
+    return None if unknown else not decisive
+
+
+def _compared(how: Callable[[Any, Any], bool], a: Any, b: Any) -> Any:
+    if how in (_COMPARISONS[ast.In], _COMPARISONS[ast.NotIn]):
+        return None if a is None or b is None or b == [] else how(a, b)
+    if isinstance(a, list) and not isinstance(b, list):
+        return [_compared(how, each, b) for each in a]
+    if isinstance(b, list) and not isinstance(a, list):
+        return [_compared(how, a, each) for each in b]
+    return None if a is None or b is None else how(a, b)
+
+
+def _called(name: str, arguments: list[Any]) -> Any:
+    if name == "known":
+        return all(each is not None for each in arguments)
+    values = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
+    if values == [] and arguments and name != "len":
+        return None
+    if name in _OF_TRUTHS:
+        return _joined(values, name == "any")
+    if None in arguments or None in values:
+        return None
+    return _FUNCTIONS[name](*arguments)

@@ -1,0 +1,241 @@
+"""All that is wrong or odd about a trace set, as one list: ``chakram trace lint``.
+
+A set that cannot be read is a finding too, and does not hide what is wrong with its
+other files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.rule_table import RULES, Severity
+from chakram.chakra.lint.traffic_warnings import warnings_of
+from chakram.chakra.read.reader import settle
+from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions, WarningKind
+from chakram.chakra.sets.find_files import find_trace_set
+from chakram.chakra.sets.profiles import Profiles, open_rank
+from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
+from chakram.foundation.errors import (
+    GarbageTrace,
+    OversizedRecord,
+    TraceError,
+    TruncatedTrace,
+    UnknownDimensions,
+    UnsupportedTrace,
+)
+
+if TYPE_CHECKING:
+    from chakram.chakra.trace_warning import Remark
+
+
+ERROR_RULES: Final[Mapping[type, str]] = {
+    TruncatedTrace: "truncated",
+    OversizedRecord: "oversized-record",
+    GarbageTrace: "garbage",
+    UnsupportedTrace: "unsupported-form",
+    UnknownDimensions: "unknown-dimensions",
+    TraceError: "unreadable",
+}
+"""What an error that ends the reading of a file is called, by its nearest class."""
+
+NOTE_RULE: Final = "collective-order"
+"""What notes on how ranks were brought to agree are called."""
+
+# As readers and graphs write places: FILE: offset N: rank N node N 'NAME'.  The reader
+# of host traces leaves out the rank, others all but the offset.
+_PLACE = re.compile(r": offset (\d+)(?:: (?:rank (\d+) )?node (\d+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What breaks a rule.
+
+    Attributes:
+        rule: Name of the rule.
+        severity: How bad it is.
+        rank: The rank, None where it belongs to no single one.
+        node: Id of the node, None where it belongs to none.
+        offset: Byte of the (decompressed) file, None where it belongs to none.
+        where: The place, in words.
+        found: What is there.
+        remedy: What to do.
+        count: How often there is one of the kind in this rank; this is the first.
+    """
+
+    rule: str
+    severity: Severity
+    rank: int | None
+    node: int | None
+    offset: int | None
+    where: str
+    found: str
+    remedy: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport:
+    """The findings, and what they are about.
+
+    ``ranks`` and ``nodes`` are 0 where the set could not be read.
+    """
+
+    name: str
+    ranks: int
+    nodes: int
+    findings: tuple[Finding, ...]
+
+    def of(self, *severities: Severity) -> list[Finding]:
+        """Return the findings of some severities."""
+        return [each for each in self.findings if each.severity in severities]
+
+
+def lint_trace_set(
+    path: str | Path,
+    *,
+    comm_groups: str | Path | None = None,
+    kineto: str | Path | None = None,
+    options: ReadOptions | None = None,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> LintReport:
+    """Return all that is wrong or odd about a trace set.
+
+    Args:
+        path: The set.
+        comm_groups: The group file, where it does not stand beside the traces.
+        kineto: The profiles, where they do not stand there.
+        options: How to read; data dependencies on missing nodes are problems, unless
+            it says to drop them.
+        on_rank: Called with (ranks read, ranks in all) after every file.
+    """
+    options = options or ReadOptions()
+    # Dropped for the time being: then all of them are found, and all else too.
+    reading = replace(options, drop_missing_dependencies=True)
+    try:
+        traces = load_trace_set(
+            path,
+            comm_groups=comm_groups,
+            kineto=kineto,
+            options=reading,
+            on_rank=on_rank,
+        )
+    except TraceError as error:
+        findings = _unreadable(path, kineto, error, reading)
+        return LintReport(name=str(path), ranks=0, nodes=0, findings=tuple(findings))
+    missing = Severity.PROBLEM
+    if options.drop_missing_dependencies:
+        missing = Severity.WARNING
+    return LintReport(
+        name=traces.name,
+        ranks=traces.nranks,
+        nodes=sum(map(len, traces.graphs.values())),
+        findings=tuple(_findings(traces, missing)),
+    )
+
+
+def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
+    findings = [_of_reading(warning, missing) for warning in traces.warnings]
+    problems = check_trace_set(traces.graphs, traces.groups, traces.least_ranks)
+    notes: tuple[str, ...] = ()
+    if not problems:
+        problems, notes = check_across_ranks(traces.graphs, traces.groups)
+    for note in notes:
+        where, _, found = note.partition(": ")
+        findings.append(_finding(NOTE_RULE, where, found))
+    findings += map(_of_remark, problems)
+    if any(each.severity is Severity.PROBLEM for each in findings):
+        # What cannot be replayed cannot mislead.
+        return findings
+    return [*findings, *map(_of_remark, warnings_of(traces))]
+
+
+def _of_reading(warning: Remark, missing: Severity) -> Finding:
+    severity = Severity.WARNING
+    if warning.kind in CORRECTIONS:
+        severity = Severity.CORRECTION
+    elif warning.kind is WarningKind.MISSING_DATA_DEPENDENCY:
+        severity = missing
+    if severity is Severity.PROBLEM:
+        warning = replace(warning, found=warning.found.removesuffix("; dropped"))
+    return _of_remark(warning, severity)
+
+
+def _of_remark(remark: Remark, severity: Severity | None = None) -> Finding:
+    return _finding(
+        remark.kind,
+        remark.where,
+        remark.found,
+        rank=remark.rank,
+        remedy=remark.hint,
+        severity=severity,
+        count=remark.count,
+    )
+
+
+def _unreadable(
+    path: str | Path,
+    kineto: str | Path | None,
+    error: TraceError,
+    options: ReadOptions,
+) -> list[Finding]:
+    """Return what keeps a set from being read: the first error, and other files'."""
+    found = {error.where: _of_error(error)}
+    try:
+        with (
+            find_trace_set(path) as files,
+            Profiles(files, Path(kineto) if kineto else None) as profiles,
+        ):
+            options = replace(options, nranks=len(files.files))
+            for rank in files.files:
+                try:
+                    opened = open_rank(files, rank, profiles, options=options)
+                    # What ranks tell together only is no fault of one of them.
+                    if opened.unnamed is None:
+                        settle({rank: opened})
+                except TraceError as other:
+                    found[other.where] = _of_error(other, rank=rank)
+    except TraceError as other:
+        found.setdefault(other.where, _of_error(other))
+    return list(found.values())
+
+
+def _of_error(error: TraceError, rank: int | None = None) -> Finding:
+    rule = next(ERROR_RULES[kind] for kind in type(error).mro() if kind in ERROR_RULES)
+    return _finding(rule, error.where, error.found, rank=rank, remedy=error.hint)
+
+
+def _finding(
+    rule: str,
+    where: str,
+    found: str,
+    *,
+    rank: int | None = None,
+    remedy: str | None = None,
+    severity: Severity | None = None,
+    count: int = 1,
+) -> Finding:
+    """Return a finding at the place that *where*, or else *found*, names."""
+    place = _PLACE.search(where) or _PLACE.search(found)
+    offset, its_rank, node = (
+        (None, None, None) if place is None else map(_number, place.groups())
+    )
+    return Finding(
+        rule=str(rule),
+        severity=severity or RULES[rule].severity,
+        rank=its_rank if rank is None else rank,
+        node=node,
+        offset=offset,
+        where=where,
+        found=found,
+        remedy=remedy or RULES[rule].remedy,
+        count=count,
+    )
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)

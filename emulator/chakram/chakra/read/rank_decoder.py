@@ -1,0 +1,438 @@
+"""From the records of one file to one rank's graph.
+
+``RankDecoder`` takes the records in order and gives the graph at the end.  It keeps
+columns, not messages.  Files are untrusted: whatever a record holds, only
+``TraceError`` comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chakram.chakra.et_codec import (
+    Metadata,
+    Node,
+    NodeType,
+    attribute_values,
+    decode_metadata,
+    decode_node,
+    own_name,
+)
+from chakram.chakra.read.eras import (
+    FirstRecord,
+    NodeEra,
+    classify_first_record,
+    era_of_node,
+    old_schema_of_metadata,
+)
+from chakram.chakra.read.groups import (
+    ALL_RANKS_NAMES,
+    GROUPS_ATTRIBUTE,
+    RECORD,
+    InitialGroup,
+    group_of_record,
+    initial_groups,
+    is_process_group_init,
+    process_groups_of_init,
+)
+from chakram.chakra.read.kernel_order import Kernel, kernel_order
+from chakram.chakra.read.node_meaning import COLLECTIVE_OPS, NodeReader
+from chakram.chakra.read.plain_nodes import PlainNodes
+from chakram.chakra.read.producers import (
+    Producer,
+    check_unit_of_sizes,
+    is_chakram,
+    is_own_body,
+    is_pytorch,
+    producer_of,
+)
+from chakram.chakra.read.reader_options import (
+    DependencyPolicy,
+    ReadOptions,
+    WarningKind,
+)
+from chakram.chakra.trace_warning import WarningLog
+from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
+from chakram.trace.builder import TraceGraphBuilder
+
+if TYPE_CHECKING:
+    from chakram.chakra.read.involved_dims import GroupPart
+    from chakram.chakra.trace_warning import Remark
+    from chakram.trace.graph import TraceGraph
+
+_ERA_LOOK = 64
+"""Nodes at the start of a file in which an old schema is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """What one file holds.
+
+    ``groups`` are those that the file itself defines, by name; empty ranks stand for
+    all ranks of the job.  ``parts`` are those that collectives of some dimensions have
+    of groups, by name.  ``purposes`` are what they are for, where the file says it;
+    ``producer`` is the tool that wrote it.  ``least_ranks`` is how many ranks the job
+    has at least, by what the file states of its groups; 0 where it states nothing.
+    """
+
+    graph: TraceGraph
+    metadata: Metadata
+    producer: str
+    groups: Mapping[str, tuple[int, ...]]
+    purposes: Mapping[str, str]
+    least_ranks: int
+    warnings: tuple[Remark, ...]
+    parts: Mapping[str, GroupPart] = field(default_factory=dict)
+
+
+class RankDecoder:
+    """Turns the records of one rank's file into its graph.
+
+    Args:
+        rank: The rank.
+        source: Name of the file, for messages.
+        options: How to read.
+        zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        source: str,
+        options: ReadOptions,
+        zero_is_a_group: bool = False,
+    ) -> None:
+        self._rank = rank
+        self._source = source
+        self._options = options
+        self._reader = NodeReader(
+            rank=rank,
+            bytes_per_unit=options.bytes_per_element or 1,
+            zero_is_a_group=zero_is_a_group,
+            uncorrected=options.uncorrected,
+            dimensions=options.dimensions,
+            nranks=options.nranks,
+        )
+        self._metadata: Metadata | None = None
+        # Of a file in which kernels may lack their order: those met so far.
+        self._kernels: list[Kernel] | None = None
+        self._groups: dict[str, tuple[int, ...]] = {}
+        self._purposes: dict[str, str] = {}
+        self._recorded_groups: dict[str, tuple[int, ...]] = {}
+        self._least_ranks = 0
+        self._noticed = WarningLog(rank=rank, uncorrected=options.uncorrected)
+        self._builder = TraceGraphBuilder(rank=rank, source=source)
+        self._records = 0
+        # Whether metadata, or a node, showed that the schema is one of today.
+        self._is_of_today = False
+        # None: every node is looked at, or who wrote the file is not known yet.
+        self._plain: PlainNodes | None = None
+
+    def take_plain(self, data: bytearray, start: int, offset: int) -> int:
+        """Take the records from *start* on, as long as they are whole and plain nodes.
+
+        Args:
+            data: Bytes of the file.
+            start: Where in them a record begins.
+            offset: Offset in the file of the first of them.
+
+        Returns:
+            Where the first record begins that was not taken.
+        """
+        if self._plain is None or not self._is_of_today:
+            return start
+        return self._plain.take(data, start, len(data), offset)
+
+    def take(self, offset: int, body: bytes) -> None:
+        """Take the next record.
+
+        Raises:
+            TraceError: If it cannot be read.
+        """
+        self._records += 1
+        if self._records == 1 and self._took_metadata(offset, body):
+            return
+        if self._records <= _ERA_LOOK:
+            self._look_at_era(offset, body)
+        if len(self._builder) == self._options.node_limit:
+            raise TraceError(
+                self._at(offset),
+                f"the file has more than {len(self._builder)} nodes",
+                "raise the limit if that is meant",
+            )
+        node = self._decoded(offset, body)
+        try:
+            self._take_node(offset, node)
+        except TraceError:
+            self._refuse_unknown_era(offset)
+            raise
+
+    def finish(self) -> RankTrace:
+        """Return the graph and all its warnings.
+
+        Raises:
+            TraceError: If the file was empty or lacks a node that others wait for.
+        """
+        if not self._records:
+            raise TraceError(
+                self._source,
+                "the file is empty",
+                "its producer was interrupted before it wrote anything",
+            )
+        # It calls back here: let go, or the memory of every file waits for a collector
+        # of cycles.
+        self._plain = None
+        if len(self._builder):
+            self._refuse_unknown_era(0)
+        builder, policy = self._builder, self._options.dependencies
+        if not len(builder):
+            self._noticed.warn(
+                WarningKind.NO_NODES, self._source, "the rank has nothing to do"
+            )
+        use_data = policy is not DependencyPolicy.CONTROL
+        use_control = policy in (DependencyPolicy.CONTROL, DependencyPolicy.BOTH)
+        if (
+            policy is DependencyPolicy.AUTO
+            and not builder.data_dependencies
+            and WarningKind.CONTROL_ONLY not in self._options.uncorrected
+        ):
+            use_data, use_control = False, True
+            if builder.control_dependencies:
+                self._noticed.warn(
+                    WarningKind.CONTROL_ONLY,
+                    self._source,
+                    "there are control dependencies only; they order the nodes",
+                )
+        graph = builder.build(
+            on_missing=self._missing_data_dependency,
+            on_missing_control=self._missing_control_dependency,
+            use_data=use_data,
+            use_control=use_control,
+        )
+        if self._kernels:
+            graph = self._ordered(graph, self._kernels)
+        producer = producer_of(
+            self._metadata,
+            graph,
+            control_only=self._noticed.has(WarningKind.CONTROL_ONLY),
+            counts_groups=self._reader.counts_groups,
+        )
+        if producer == Producer.MSCCL or is_own_body(self._metadata):
+            self._noticed.warn(
+                WarningKind.COLLECTIVE_BODY,
+                self._source,
+                "this is the body of one custom collective, not a workload",
+            )
+        return RankTrace(
+            graph=graph,
+            metadata=self._metadata or Metadata(),
+            producer=producer,
+            groups={
+                **self._recorded_groups,
+                **self._groups,
+                **self._reader.groups,
+            },
+            parts=self._reader.parts,
+            purposes=self._purposes,
+            least_ranks=self._least_ranks,
+            warnings=self._noticed.warnings(),
+        )
+
+    def _took_metadata(self, offset: int, body: bytes) -> bool:
+        """Take the first record if it is metadata; say whether it was."""
+        where = self._at(offset)
+        first = classify_first_record(body)
+        if first is FirstRecord.NEITHER:
+            raise GarbageTrace(
+                where,
+                "the first record is neither metadata nor a node",
+                "is this a Chakra trace?",
+            )
+        if first is FirstRecord.METADATA:
+            self._refuse_old_schema(offset, old_schema_of_metadata(body))
+            self._metadata = decode_metadata(body, where)
+            self._add_groups_of_metadata(self._metadata, where)
+            self._is_of_today = bool(body)
+        else:
+            self._noticed.warn(
+                WarningKind.NO_METADATA, where, "the file has no metadata record"
+            )
+            self._look_at_era(offset, body)
+        unit_ns = self._options.duration_unit_ns
+        if unit_ns is not None:
+            self._reader.duration_unit_ns = unit_ns
+        oddity = check_unit_of_sizes(self._metadata, self._options, where)
+        if oddity is not None:
+            self._noticed.warn(oddity[0], where, oddity[1])
+        self._choose_how_to_take()
+        return first is FirstRecord.METADATA
+
+    def _add_groups_of_metadata(self, metadata: Metadata, where: str) -> None:
+        """Take the groups that a trace of Chakram tells there."""
+        text = metadata.attributes.get(GROUPS_ATTRIBUTE)
+        if is_chakram(metadata) and text is not None:
+            self._add_groups(initial_groups(text, where))
+
+    def _add_groups(self, groups: Iterable[InitialGroup]) -> None:
+        for group in groups:
+            self._least_ranks = max(self._least_ranks, group.least_ranks)
+            if group.name in ALL_RANKS_NAMES:
+                continue
+            self._groups[group.name] = group.ranks
+            self._purposes[group.name] = group.purpose
+
+    def _add_recorded_group(self, group: InitialGroup | None) -> None:
+        """Take the group of a ``record_param_comms``; groups made go before it."""
+        if group is None:
+            return
+        self._least_ranks = max(self._least_ranks, group.least_ranks)
+        if group.ranks and group.name not in ALL_RANKS_NAMES:
+            self._recorded_groups.setdefault(group.name, group.ranks)
+
+    def _decoded(self, offset: int, body: bytes) -> Node:
+        try:
+            return decode_node(body, self._at(offset))
+        except TraceError:
+            # Where nothing shows today's schema, an old one is the better reason.
+            self._refuse_unknown_era(offset)
+            raise
+
+    def _look_at_era(self, offset: int, body: bytes) -> None:
+        """Refuse an old node; know today's from the first that shows it."""
+        era = era_of_node(body, has_metadata=self._is_of_today)
+        if era.is_old:
+            self._refuse_old_schema(offset, era.value)
+        self._is_of_today = self._is_of_today or era is NodeEra.TODAY
+        if self._records == _ERA_LOOK:
+            self._refuse_unknown_era(offset)
+
+    def _refuse_unknown_era(self, offset: int) -> None:
+        # Metadata that states nothing shows at least that types have today's numbers.
+        if self._metadata is None and not self._is_of_today:
+            raise UnsupportedTrace(
+                self._at(offset),
+                "there is no metadata record, and no node shows that the file has "
+                "Chakra schema 0.0.4 or later; read with today's, older nodes would "
+                "change their types",
+                "convert it with the tool that wrote it to schema 0.0.4 or later",
+            )
+
+    def _choose_how_to_take(self) -> None:
+        """Choose whether plain nodes go the short way, now that units are known."""
+        options = self._options
+        if (
+            self._metadata is not None
+            and is_pytorch(self._metadata)
+            and WarningKind.UNORDERED_KERNELS not in options.uncorrected
+        ):
+            self._kernels = []
+        # What refuses a node must see it: the short way refuses nothing.
+        if WarningKind.SELF_CONTROL_DEPENDENCY in options.uncorrected:
+            return
+        self._plain = PlainNodes(
+            self._builder,
+            rank=self._rank,
+            bytes_per_unit=options.bytes_per_element or 1,
+            duration_unit_ns=self._reader.duration_unit_ns,
+            record_limit_bytes=options.record_limit_bytes,
+            node_limit=options.node_limit,
+            ops=COLLECTIVE_OPS,
+            group_of=self._reader.group_of,
+            on_self_control=self._warn_of_self_control,
+            on_kernel=None if self._kernels is None else self._add_kernel,
+        )
+
+    def _take_node(self, offset: int, node: Node) -> None:
+        # Every look at a field of a message costs; an id is needed often.
+        node_id = node.id
+        where = f"{self._source}: offset {offset}: rank {self._rank} node {node_id}"
+        columns, oddities = self._reader.columns(node, where)
+        columns["node_id"] = node_id
+        columns["name"] = own_name(node.name, node.type)
+        columns["file_offset"] = offset
+        for kind, found in oddities:
+            self._noticed.warn(kind, where, found)
+        if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
+            self._add_groups(process_groups_of_init(node.inputs.values, where))
+        if columns["name"] == RECORD:
+            self._add_recorded_group(group_of_record(node.inputs.values))
+        if self._kernels is not None:
+            self._note_kernel(node, where)
+        control = node.ctrl_deps
+        if node_id in control:
+            self._warn_of_self_control(offset, node_id)
+        self._builder.add(dependencies=node.data_deps, control=control, **columns)
+
+    def _note_kernel(self, node: Node, where: str) -> None:
+        """Keep a node that ran on a GPU in mind; those of the CPU say that they do."""
+        values = attribute_values(node.attr, where, ("is_cpu_op", "stream"))
+        if values.get("is_cpu_op") in (False, 0):
+            stream = values.get("stream")
+            self._add_kernel(
+                len(self._builder), stream if isinstance(stream, int) else None
+            )
+
+    def _add_kernel(self, position: int, stream: int | None) -> None:
+        if self._kernels is not None:
+            self._kernels.append(Kernel(position=position, stream=stream))
+
+    def _ordered(self, graph: TraceGraph, kernels: list[Kernel]) -> TraceGraph:
+        """Return the graph with the order of the kernels, if it lacks that."""
+        before = kernel_order(graph, kernels)
+        if not before:
+            return graph
+        self._noticed.warn(
+            WarningKind.UNORDERED_KERNELS,
+            graph.locate(min(before)),
+            "nothing waits for GPU kernels; each follows the last one of its stream",
+            count=len(before),
+        )
+        return graph.with_dependencies(before)
+
+    def _warn_of_self_control(self, offset: int, node_id: int) -> None:
+        self._noticed.correct(
+            WarningKind.SELF_CONTROL_DEPENDENCY,
+            f"{self._at(offset)}: rank {self._rank} node {node_id}",
+            "lists itself as control dependency; dropped",
+        )
+
+    def _missing_control_dependency(self, position: int, node_id: int) -> None:
+        kind = WarningKind.MISSING_CONTROL_DEPENDENCY
+        if self._noticed.has(kind):
+            # Traces have thousands, and the place of the first is told.
+            self._noticed.count(kind)
+            return
+        self._noticed.correct(
+            kind,
+            self._builder.locate(position),
+            f"control dependency {node_id} is not in the file; dropped",
+        )
+
+    def _missing_data_dependency(self, position: int, node_id: int) -> None:
+        where = self._builder.locate(position)
+        if not self._options.drop_missing_dependencies:
+            raise TraceError(
+                where,
+                f"depends on node {node_id}, which is not in the file",
+                "incomplete trace? drop_missing_dependencies goes on without",
+            )
+        self._noticed.warn(
+            WarningKind.MISSING_DATA_DEPENDENCY,
+            where,
+            f"data dependency {node_id} is not in the file; dropped",
+        )
+
+    def _refuse_old_schema(self, offset: int, schema: str | None) -> None:
+        if schema is not None:
+            raise UnsupportedTrace(
+                self._at(offset),
+                f"the file has Chakra schema {schema}; read with today's its nodes "
+                "would change their types",
+                "convert it with the tool that wrote it to schema 0.0.4 or later",
+            )
+
+    def _at(self, offset: int) -> str:
+        return f"{self._source}: offset {offset}"

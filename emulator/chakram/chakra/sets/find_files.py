@@ -1,0 +1,388 @@
+"""Find the files of a trace set from what a user writes.
+
+A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally with
+``.gz`` behind.  It is named by its folder or archive, where that holds one set only;
+by its prefix; by a pattern (``w.*.et``, ``w.%d.et``); or by any one of its files.
+A lone file of another name is known by what it holds: it is the trace of one rank.
+Inside an archive the prefix follows its path: ``traces.tar.gz/ALL_GATHER``.
+
+Many a file with a number in its name is JSON but no trace: so JSON counts only where no
+``.et`` fits, or where a name ends in ``.json``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import count, islice
+from pathlib import Path
+from typing import TypeAlias
+
+from chakram.chakra.read.eras import FirstRecord, Form, classify_first_record
+from chakram.chakra.read.reader import JSON_RECORDS, form_of, records_of, refuse_form
+from chakram.chakra.sets.file_stores import ArchiveStore, FolderStore, Store, is_archive
+from chakram.foundation.errors import TraceError, UnsupportedTrace
+
+# Files of the oldest schemas end in .eg; PyTorch users number theirs "name_0.json".
+_RANK_FILE = re.compile(
+    r"(?P<prefix>.+)[._](?P<rank>[0-9]{1,9})\.((et|eg)|(?P<json>json))(\.gz)?"
+)
+_LONE_SUFFIX = re.compile(r"\.(et|eg|json)(\.gz)?$")
+_GROUP_FILES = ("comm_group.json", "comm_groups.json")
+_NAMES = "<prefix>.<rank>.et or <prefix>.<rank>.json"
+_NO_TRACES = ("comm_group",)
+"""How the names of JSON files begin that are no traces, whatever number they have."""
+_PROFILES = ("kineto", "device")
+_SHOWN = 5
+
+_Sets: TypeAlias = dict[str, dict[int, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSet:
+    """The files of a set: names in *store* by rank, and of its group file.
+
+    ``other_group_file`` is a second one of the same right; ``group_path`` is that of a
+    set whose store has none.
+    """
+
+    store: Store
+    prefix: str
+    files: Mapping[int, str]
+    group_file: str | None
+    group_path: Path | None
+    other_group_file: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The set, for messages."""
+        return f"{self.store.place}/{self.prefix}"
+
+    def paths(self) -> list[Path]:
+        """Return the files on disk that hold the set: its own, or their archive."""
+        store = Path(self.store.place)
+        if not store.is_dir():
+            return [store]
+        names = [*self.files.values()]
+        if self.group_file is not None:
+            names.append(self.group_file)
+        paths = [store / name for name in names]
+        return paths if self.group_path is None else [*paths, self.group_path]
+
+
+@contextmanager
+def find_trace_set(
+    path: str | Path, prefix: str | None = None, *, only: int | None = None
+) -> Iterator[FoundSet]:
+    """Find a set; its store is open inside the ``with`` block.
+
+    Args:
+        path: What the user wrote; see above.
+        prefix: Which set, where the folder or archive holds several.
+        only: The one rank that is wanted; the others may be missing.
+
+    Raises:
+        TraceError: If there is none, are several, or a rank is missing.
+    """
+    path = Path(path)
+    try:
+        is_lone = path.is_file() and not is_archive(path)
+        is_lone = is_lone and _RANK_FILE.fullmatch(path.name) is None
+        place, wanted = _place_and_pattern(path)
+        store = ArchiveStore(place) if is_archive(place) else FolderStore(place)
+        if wanted is not None and not is_archive(place):
+            _refuse_missing(path, wanted)
+    except OSError as error:
+        raise TraceError(
+            str(path),
+            f"cannot be looked at: {error.strerror}",
+            "is the path right, and may you read it?",
+        ) from error
+    wanted = prefix or wanted
+    try:
+        if is_lone:
+            yield _lone(store, path.name, only)
+            return
+        yield _choose(store, place, wanted, named_json=".json" in path.name, only=only)
+    finally:
+        store.close()
+
+
+def _place_and_pattern(path: Path) -> tuple[Path, str | None]:
+    """Return the folder or archive, and the pattern of the prefix if one was given."""
+    if path.is_dir() or is_archive(path):
+        return path, None
+    for parent in path.parents:
+        if is_archive(parent):
+            return parent, _pattern(path.relative_to(parent).as_posix())
+    return path.parent, _pattern(path.name)
+
+
+def _lone(store: Store, name: str, only: int | None) -> FoundSet:
+    """Return the set of one file, whose name has no rank.
+
+    Raises:
+        TraceError: If it holds no trace.
+    """
+    source = f"{store.place}/{name}"
+    with store.open(name) as stream:
+        form = form_of(stream, source)
+    if form in (Form.KINETO, Form.OTHER_JSON):
+        refuse_form(form, source)
+    if not _holds_trace(store, name):
+        raise UnsupportedTrace(
+            source,
+            f"this is not named {_NAMES}",
+            "one file per rank, ranks from 0; give their folder, prefix or archive",
+        )
+    prefix = _LONE_SUFFIX.sub("", name)
+    group_file = _group_file(store, prefix)
+    return FoundSet(
+        store=store,
+        prefix=prefix,
+        files={only or 0: name},
+        # A set's group file may have the name that this trace has.
+        group_file=None if group_file == name else group_file,
+        group_path=None,
+    )
+
+
+def _holds_trace(store: Store, name: str) -> bool:
+    """Say whether a file is a trace, by its first bytes."""
+    source = f"{store.place}/{name}"
+    try:
+        with store.open(name) as stream:
+            form = form_of(stream, source)
+        if form is not Form.BINARY:
+            return form in JSON_RECORDS or form is Form.PYTORCH_HOST
+        with store.open(name) as stream:
+            _, first = next(records_of(stream, source=source), (0, b""))
+    except TraceError:
+        return False
+    return bool(first) and classify_first_record(first) is not FirstRecord.NEITHER
+
+
+def _lone_name(store: Store) -> str | None:
+    """Return the only file of a store that holds a trace; None: there is not one."""
+    names = [
+        name
+        for name in store.names()
+        if _LONE_SUFFIX.search(name)
+        and not name.rpartition("/")[2].startswith(("._", *_NO_TRACES))
+        and _holds_trace(store, name)
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def _refuse_missing(path: Path, wanted: str) -> None:
+    """Refuse a path that is neither there nor the beginning of names that are.
+
+    Raises:
+        TraceError: If it is missing.
+        OSError: If the folders above it may not be looked into.
+    """
+    if path.exists():
+        return
+    above = next((each for each in path.parents if each.exists()), path.parent)
+    hints = [] if path.is_absolute() else [f"it stands for {path.absolute()}"]
+    if not above.is_dir():
+        hints.append(f"{above} is no folder")
+    else:
+        listing = FolderStore(above).listing()
+        if above == path.parent and any(
+            name.startswith((f"{wanted}.", f"{wanted}_"))
+            or fnmatchcase(name, f"{wanted}.*")
+            for name in listing
+        ):
+            return
+        hints.append(f"{above.absolute()} holds {_some(listing)}")
+    raise TraceError(str(path), "does not exist", "; ".join(hints))
+
+
+def _within(store: Store) -> str:
+    """Return where sets may be instead: in a folder or archive that *store* holds."""
+    for name in store.listing():
+        place = Path(store.place, name)
+        if place.is_dir() or is_archive(place):
+            return f"; name what holds traces, e.g. {place}"
+    return ""
+
+
+def _pattern(name: str) -> str:
+    name = name.replace("%d", "*").replace("{rank}", "*")
+    match = _RANK_FILE.fullmatch(name)
+    if match is not None:
+        return match["prefix"]
+    for suffix in (".gz", ".et", ".json", ".*", "."):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _choose(
+    store: Store,
+    place: Path,
+    wanted: str | None,
+    *,
+    named_json: bool,
+    only: int | None,
+) -> FoundSet:
+    binary, json = _sets(store)
+    if not binary and not json:
+        lone = _lone_name(store)
+        if lone is not None and (wanted is None or lone.startswith(wanted)):
+            return _lone(store, lone, only)
+        _refuse_other_forms(store)
+        raise TraceError(
+            store.place,
+            f"holds no files named {_NAMES}",
+            f"it holds {_some(store.listing())}{_within(store)}",
+        )
+    fits_binary = any(_fits(prefix, wanted) for prefix in binary)
+    sets = binary if (fits_binary and not named_json) or not json else json
+    fitting = [prefix for prefix in sets if _fits(prefix, wanted)]
+    if len(fitting) > 1:
+        # Profiles beside host traces are no trace set of their own.
+        fitting = [each for each in fitting if not is_profile_name(each)] or fitting
+    if not fitting:
+        raise TraceError(
+            store.place,
+            f"holds no trace set {wanted!r}",
+            f"it holds {_some(list(sets))}",
+        )
+    if len(fitting) > 1:
+        raise TraceError(
+            store.place,
+            f"holds {len(fitting)} trace sets: {_some(fitting)}",
+            f"name one, e.g. {store.place}/{fitting[0].rpartition('/')[2]}",
+        )
+    (prefix,) = fitting
+    files = sets[prefix]
+    if sets is json and len(files) == 1:
+        # A number at the end of a lone file may be that of a version.
+        files = {0: next(iter(files.values()))}
+    _check_ranks(files, f"{store.place}/{prefix}", only)
+    group_file = _group_file(store, prefix)
+    return FoundSet(
+        store=store,
+        prefix=prefix,
+        files=files,
+        group_file=group_file,
+        group_path=None if group_file else _group_path(place, prefix),
+        other_group_file=_other_group_file(store, group_file),
+    )
+
+
+def is_profile_name(prefix: str) -> bool:
+    """Say whether the files of this prefix are profiles, by their name."""
+    return prefix.rpartition("/")[2].startswith(_PROFILES)
+
+
+def json_sets(store: Store) -> Mapping[str, Mapping[int, str]]:
+    """Return the names of JSON files by prefix and rank."""
+    return _sets(store)[1]
+
+
+def _sets(store: Store) -> tuple[_Sets, _Sets]:
+    """Return the sets in a store: those of binary files, and those of JSON."""
+    binary: _Sets = {}
+    json: _Sets = {}
+    for name in store.names():
+        match = _RANK_FILE.fullmatch(name)
+        base = name.rpartition("/")[2]
+        # Archives made on macOS hold a shadow "._name" of every file.
+        if match is None or base.startswith(("._", *_NO_TRACES)):
+            continue
+        sets = binary if match["json"] is None else json
+        ranks = sets.setdefault(match["prefix"], {})
+        rank = int(match["rank"])
+        if rank in ranks:
+            raise TraceError(
+                store.place,
+                f"rank {rank} has two files: {ranks[rank]} and {name}",
+                "remove one of them",
+            )
+        ranks[rank] = name
+    return binary, json
+
+
+def _refuse_other_forms(store: Store) -> None:
+    """Say which form that is not read a store holds, if that is all."""
+    # Only a file per rank is a trace; a lone comm_group.json is not.
+    for name in store.names():
+        if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[
+            2
+        ].startswith(_NO_TRACES):
+            with store.open(name) as stream:
+                form = form_of(stream, f"{store.place}/{name}")
+            if form is Form.KINETO:
+                refuse_form(form, f"{store.place}/{name}")
+
+
+def _fits(prefix: str, wanted: str | None) -> bool:
+    if wanted is None:
+        return True
+    return fnmatchcase(prefix, wanted) or fnmatchcase(prefix, f"*/{wanted}")
+
+
+def _check_ranks(files: Mapping[int, str], where: str, only: int | None) -> None:
+    """Refuse a set that lacks a rank below its highest, or lacks the *only* one."""
+    if only is not None:
+        if only not in files:
+            raise TraceError(
+                where,
+                f"has no file of rank {only}",
+                f"it has rank {_some(list(map(str, sorted(files))))}",
+            )
+        return
+    if max(files) + 1 == len(files):
+        return
+    missing = list(islice((rank for rank in count() if rank not in files), _SHOWN))
+    missing = [rank for rank in missing if rank < max(files)]
+    shown = ", ".join(map(str, missing))
+    raise TraceError(
+        where,
+        f"has files up to rank {max(files)}, but none for rank {shown}"
+        + (" and others" if max(files) + 1 - len(files) > len(missing) else ""),
+        "every rank from 0 needs a file",
+    )
+
+
+def _group_file(store: Store, prefix: str) -> str | None:
+    """Return the group file that stands beside the set in the same store."""
+    folder, _, base = prefix.rpartition("/")
+    names = set(store.names())
+    for name in (f"{base}.comm_group.json", *_GROUP_FILES, f"{base}.json"):
+        candidate = f"{folder}/{name}" if folder else name
+        if candidate in names:
+            return candidate
+    return None
+
+
+def _other_group_file(store: Store, group_file: str | None) -> str | None:
+    """Return the file that has as good a name for the groups as *group_file*."""
+    folder, _, base = (group_file or "").rpartition("/")
+    first, other = _GROUP_FILES
+    candidate = f"{folder}/{other}" if folder else other
+    return candidate if base == first and candidate in store.names() else None
+
+
+def _group_path(place: Path, prefix: str) -> Path | None:
+    """Return the group file beside the archive, or in ``inputs`` beside the folder."""
+    if place.is_dir():
+        names = (f"{prefix}.comm_group.json", *_GROUP_FILES)
+        inputs = (place / ".." / "inputs" / name for name in names)
+        return next((path for path in inputs if path.is_file()), None)
+    stem = place.name.split(".tar")[0].removesuffix(".tgz")
+    candidates = (f"{stem}.comm_group.json", *_GROUP_FILES)
+    paths = (place.parent / name for name in candidates)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _some(names: Sequence[str]) -> str:
+    if not names:
+        return "nothing"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,1 @@
+"""Options, tables and progress bars that several verbs share."""

@@ -1,0 +1,87 @@
+"""Shows what a run or a simulation has given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.cli.common.options import output_width, print_json
+
+if TYPE_CHECKING:
+    from chakram.execution.outcome import RunOutcome
+    from chakram.formats.astra_sim import Beside
+    from chakram.summary.run_summary import Summary
+
+
+def show_outcome(
+    outcome: RunOutcome,
+    *,
+    as_json: bool,
+    wide: bool = False,
+    against: tuple[Path, Sequence[Beside]] | None = None,
+) -> None:
+    """Print the results of a run; they say where they are kept.
+
+    *against* is a file of another simulator with what stands beside what it says.
+
+    Raises:
+        ChakramError: Why the run is not complete, after its results were shown.
+    """
+    if as_json:
+        from chakram.console.summary_document import summary_document
+
+        document = {
+            "directory": str(outcome.directory),
+            "complete": outcome.error is None,
+            "error": None if outcome.error is None else str(outcome.error),
+            **summary_document(outcome.summary),
+        }
+        if against is not None:
+            rows = [
+                {**each._asdict(), "deviation": each.deviation} for each in against[1]
+            ]
+            document["against"] = {"file": str(against[0]), "rows": rows}
+        print_json("run", document)
+    else:
+        print_table(outcome.summary, wide=wide)
+        if against is not None:
+            _print_against(*against, width=output_width(wide=wide))
+    if outcome.error is not None:
+        raise outcome.error
+
+
+def _print_against(path: Path, found: Sequence[Beside], *, width: int | None) -> None:
+    """Print what another simulator says beside what was simulated."""
+    from chakram.console.text_table import Column, fitted
+
+    print(f"# against {path}")
+    heading, rows = fitted(
+        [
+            Column(heading="what"),
+            Column(heading="simulated", unit="(us)"),
+            Column(heading="other", unit="(us)"),
+            Column(heading="dev", unit="(%)"),
+        ],
+        [
+            (
+                each.what,
+                f"{each.own_ns / 1000:.3f}",
+                f"{each.other_ns / 1000:.3f}",
+                "N/A" if each.deviation is None else f"{100 * each.deviation:+.1f}",
+            )
+            for each in found
+        ],
+        width=width,
+    )
+    for line in heading:
+        print(f"#{line}")
+    for line in rows:
+        print(f" {line}")
+
+
+def print_table(summary: Summary, *, wide: bool) -> None:
+    """Print the table of a run on standard output."""
+    from chakram.console.collective_tables import render_table
+
+    print(render_table(summary, width=output_width(wide=wide)))

@@ -1,0 +1,211 @@
+"""Tells a person how far a run is: a bar on a terminal, plain lines elsewhere.
+
+All of it goes to stderr; stdout is for results.  While a run goes there is a line per
+interval of what its agents count (``chakram.summary.interval_lines``).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from chakram.cli.common.console_styles import Console
+from chakram.summary.interval_lines import HEADING, AgentSample, Intervals, time_left
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.execution.request import RunRequest
+    from chakram.summary.collectives_in_flight import UnderWay
+
+
+_LINE_EVERY_NS = 2 * 10**9
+
+
+@contextmanager
+def run_request(
+    experiment: Experiment,
+    text: str,
+    *,
+    runs: Path | None,
+    quiet: bool,
+    interval_ns: int = 0,
+    **how: Any,
+) -> Iterator[RunRequest]:
+    """Yield the request of a verb; its progress is shown until the block ends.
+
+    Args:
+        experiment: What to run.
+        text: Its file.
+        runs: Folder of run directories, None: the experiment's.
+        quiet: Show nothing.
+        interval_ns: Time between two lines of counters; 0: none.
+        how: Further fields of the request.
+    """
+    from chakram.execution.request import RunRequest
+
+    with ProgressReporter(quiet=quiet, interval_ns=interval_ns) as progress:
+        yield RunRequest(
+            experiment=experiment,
+            text=text,
+            runs_directory=runs or experiment.runs,
+            progress=progress,
+            **how,
+        )
+
+
+class ProgressReporter:
+    """Shows phases, iterations and notes; use it in a ``with`` block.
+
+    Args:
+        quiet: Show nothing, as for ``--json``.
+        console: Where to; None: stderr.
+        interval_ns: Time between two lines of counters; 0: none.
+        clock_ns: What time it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        console: Console | None = None,
+        interval_ns: int = 0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._quiet = quiet
+        self._interval_ns = interval_ns
+        self._clock_ns = clock_ns
+        self._intervals: Intervals | None = None
+        self._phases: list[tuple[str, int]] = []
+        self._console = console or Console(file=sys.stderr)
+        self._bar: Progress | None = None
+        self._task = None if quiet or not self._console.is_terminal else self._make()
+        self._phase = ""
+        self._next_line_ns = 0
+
+    def _make(self) -> TaskID:
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        return self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave nothing on the terminal but how long it all took."""
+        if self._bar is not None:
+            self._bar.stop()
+        if len(self._phases) > 1:
+            self._print(phases_line(self._phases, self._clock_ns()))
+
+    def phase(self, text: str) -> None:
+        """Say that a phase has begun."""
+        self._phase = text
+        self._next_line_ns = 0
+        self._intervals = None
+        self._phases.append((text, self._clock_ns()))
+        if self._bar is not None and self._task is not None:
+            # ``reset`` alone would keep an old total.
+            self._bar.update(self._task, description=text, completed=0, total=None)
+        else:
+            self._print(text)
+
+    def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
+        """Say that so many iterations, or other *unit*, are done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total)
+            return
+        now_ns = self._clock_ns()
+        if done == total or now_ns >= self._next_line_ns:
+            self._next_line_ns = now_ns + _LINE_EVERY_NS
+            self._print(f"{self._phase}: {unit} {done} of {total}")
+
+    def sample(
+        self,
+        agent: str,
+        sample: AgentSample,
+        *,
+        done: int,
+        total: int,
+        work: UnderWay | None = None,
+    ) -> None:
+        """Say what happened in the last interval, if that is over, and what does."""
+        if not self._phases:
+            return
+        now_ns = self._clock_ns()
+        doing = "" if work is None else work.text()
+        if self._bar is not None and self._task is not None and work is not None:
+            left = time_left(work.left_ns(now_ns - self._phases[-1][1]))
+            text = f"{self._phase}: {doing}, {left} left"
+            self._bar.update(self._task, description=escape(text))
+        if not self._interval_ns:
+            return
+        if self._intervals is None:
+            _, begin_ns = self._phases[-1]
+            self._intervals = Intervals(every_ns=self._interval_ns, begin_ns=begin_ns)
+            self._print(HEADING)
+        line = self._intervals.take(
+            agent, sample, now_ns=now_ns, done=done, total=total, work=work
+        )
+        if line is not None:
+            # It says how many iterations are done, too.
+            self._next_line_ns = now_ns + 2 * max(self._interval_ns, _LINE_EVERY_NS)
+            # A terminal shows what is under way beside the bar.
+            is_bar = self._bar is not None
+            self._print(line if is_bar or not doing else f"{line}  {doing}")
+
+    def note(self, text: str) -> None:
+        """Say something that stays to be read."""
+        self._print(text)
+
+    def _print(self, text: str) -> None:
+        if not self._quiet:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def phases_line(phases: Sequence[tuple[str, int]], end_ns: int) -> str:
+    """Return how long phases took, and all of them.
+
+    Args:
+        phases: What each is called and when it began, in order; one that comes again
+            is told once.
+        end_ns: When the last one ended.
+    """
+    took_ns: dict[str, int] = {}
+    ends_ns = [begin_ns for _, begin_ns in phases[1:]]
+    for (name, begin_ns), after_ns in zip(phases, [*ends_ns, end_ns], strict=True):
+        took_ns[name] = took_ns.get(name, 0) + after_ns - begin_ns
+    parts = ", ".join(
+        f"{name} {time_ns / 1e9:.1f} s" for name, time_ns in took_ns.items()
+    )
+    return f"{parts}; {(end_ns - phases[0][1]) / 1e9:.1f} s in all"

@@ -1,0 +1,1 @@
+"""Results as text: terminal tables, output of nccl-tests, summaries as JSON."""

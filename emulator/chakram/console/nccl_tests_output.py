@@ -1,0 +1,674 @@
+"""A run in the words of nccl-tests 2.19: its table, its footer, its JSON.
+
+Columns, widths and keys are nccl-tests', so that its readers take it for theirs.  What
+nccl-tests does not know stands in lines that begin with ``#``, and under further keys:
+
+net_bw
+    Payload that the busiest rank has sent to, or got from, other hosts for one
+    collective, over the time of that, in GB/s: what its port carried, whatever the
+    algorithm.
+bound
+    Time that the schedule needs at least (``chakram.predict.bound``), and that over
+    measured time.
+
+A network does not see where buffers lie: what is printed for in-place is what was
+measured, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.console.collective_tables import DIVIDED, redop
+from chakram.console.summary_document import NCCL_TESTS_JSON_VERSION
+from chakram.formats.nccl_tests import TESTS
+from chakram.foundation.errors import ResultsError
+from chakram.records.run_records import CollectiveKey, CollectiveRecord
+from chakram.summary.bandwidth import bus_factor, percentile
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+
+FIRST, AVERAGE, LEAST, LAST = range(4)
+"""What ``-a`` says: of rank 0, the mean over the ranks, of the fastest rank, or until
+the last one is done."""
+
+DEVICE = "port of chakram, no NVIDIA device"
+"""What stands for a GPU: one tool counts the ranks by lines that say NVIDIA."""
+
+LEAST_SHARE = 0.9
+"""Of ``NCCL_TESTS_MIN_BW``, below which nccl-tests fails."""
+
+_PROGRAM_OF = {op: name for name, op in TESTS.items()}
+_BLOCK_HEADINGS = ("time", "algbw", "busbw", "#wrong")
+_BLOCK_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
+_ITERATION_HEADINGS = ("i_min", "i_max", "i_p99", "i_cv%")
+_ITERATION_UNITS = ("(us)", "(us)", "(us)", "(%)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchSize:
+    """A row that was asked for.
+
+    Attributes:
+        size_bytes: S, after rounding down to whole elements of all ranks.
+        count: Elements, as nccl-tests counts them.
+        input_bytes: What one rank contributes; 0: nothing is run.
+        record_bytes: S of the collectives that are run for it.
+    """
+
+    size_bytes: int
+    count: int
+    input_bytes: int
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchTest:
+    """What was asked for.
+
+    Attributes:
+        name: Of the program, e.g. ``all_reduce_perf``.
+        nranks: Ranks.
+        factor: busbw over algbw.
+        sizes: The rows.
+        datatype: Name of the type of elements.
+        redop: What is done with elements.
+        root: None where there is none.
+        average: ``FIRST``, ``AVERAGE``, ``LEAST`` or ``LAST``.
+        per_iteration: Whether times of iterations are printed.
+        timestamps: Whether rows end with the time at which they are printed.
+        skip: Leading iterations that are left out of those.
+        least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s, None if it is not set.
+        config: What nccl-tests prints of its options, by its JSON keys.
+        devices: A line for each rank: its host, and what it is.
+    """
+
+    name: str
+    nranks: int
+    factor: float
+    sizes: tuple[BenchSize, ...]
+    datatype: str
+    redop: str
+    root: int | None
+    average: int
+    per_iteration: bool
+    timestamps: bool
+    skip: int
+    least_busbw: float | None
+    config: dict[str, Any]
+    devices: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow:
+    """What was measured of one size; times in ns, undilated.
+
+    ``wrong`` is None where nobody looked; ``net_bytes`` is what the busiest rank moved
+    over the network for one collective, None where messages are not known.
+    """
+
+    size: BenchSize
+    time_ns: float = 0.0
+    times_ns: tuple[float, ...] = ()
+    wrong: int | None = None
+    bound_ns: float | None = None
+    bound_share: float | None = None
+    net_bytes: float | None = None
+    generator_bound: int = 0
+
+    @property
+    def algbw(self) -> float:
+        """In GB/s."""
+        return self.size.size_bytes / self.time_ns if self.time_ns else 0.0
+
+    @property
+    def net_bw(self) -> float | None:
+        """In GB/s, over the time until the last rank is done."""
+        if self.net_bytes is None or not self.times_ns:
+            return None
+        return self.net_bytes / fmean(self.times_ns)
+
+
+def measured_rows(
+    results: RunResults, test: BenchTest, *, cycles: int
+) -> list[list[BenchRow]]:
+    """Return the rows of every cycle: measured iterations in as many equal parts."""
+    by_size: dict[int, dict[tuple[int, int], list[CollectiveRecord]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    # With one iteration, the k-th of a group is the same as the k-th of another.
+    for record in results.collectives():
+        if record.measured and record.complete:
+            if record.identity.op is CollectiveOp.BARRIER:
+                continue
+            key = record.iteration, record.identity.key.k
+            by_size[record.identity.size_bytes][key].append(record)
+    iterations = sorted(
+        {iteration for every in by_size.values() for iteration, _ in every}
+    )
+    each = max(1, len(iterations) // cycles)
+    looked = results.manifest.verification.get("every", 0) != 0
+    moved = _net_bytes(results)
+    bounds = results.bounds()
+    by_rank = _rank_times(results) if test.average in (FIRST, LEAST) else {}
+    found = []
+    for cycle in range(cycles):
+        chosen = set(iterations[cycle * each : (cycle + 1) * each])
+        rows = []
+        for size in test.sizes:
+            groups = {
+                key: records
+                for key, records in by_size.get(size.record_bytes, {}).items()
+                if key[0] in chosen
+            }
+            rows.append(
+                _row(
+                    size,
+                    groups,
+                    test,
+                    dilation=results.manifest.dilation,
+                    bounds=bounds,
+                    looked=looked,
+                    net_bytes=moved.get(size.record_bytes),
+                    by_rank={
+                        rank: own
+                        for rank, times in by_rank.get(size.record_bytes, {}).items()
+                        if (own := [ns for at, ns in times if at in chosen])
+                    },
+                )
+            )
+        found.append(rows)
+    return found
+
+
+def _rank_times(
+    results: RunResults,
+) -> dict[int, dict[int, list[tuple[int, float]]]]:
+    """Return by S and rank in which iteration it took how long, in ns.
+
+    A rank has begun when the first of its operations has, and is done when all are: a
+    message of sendrecv is one of two.
+    """
+    size_of = {
+        (record.identity.key.group, record.identity.key.k): record.identity.size_bytes
+        for record in results.collectives()
+        if record.identity.op is not CollectiveOp.BARRIER
+    }
+    names = ["iteration", "rank", "group", "k", "start_ns", "end_ns"]
+    table = results.table("operations", *names, "measured")
+    spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+    columns = (table[name].to_pylist() for name in (*names, "measured"))
+    for iteration, rank, group, k, start, end, measured in zip(*columns, strict=True):
+        size_bytes = size_of.get((group, k))
+        if measured and size_bytes is not None:
+            key = size_bytes, rank, iteration, k
+            first, last = spans.get(key, (start, end))
+            spans[key] = min(first, start), max(last, end)
+    found: dict[int, dict[int, list[tuple[int, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for (size_bytes, rank, iteration, _), (first, last) in spans.items():
+        took_ns = (last - first) / results.manifest.dilation
+        found[size_bytes][rank].append((iteration, took_ns))
+    return found
+
+
+def _row(
+    size: BenchSize,
+    groups: dict[tuple[int, int], list[CollectiveRecord]],
+    test: BenchTest,
+    *,
+    dilation: int,
+    bounds: Any,
+    looked: bool,
+    net_bytes: float | None,
+    by_rank: Mapping[int, Sequence[float]],
+) -> BenchRow:
+    if not groups or not size.input_bytes:
+        return BenchRow(size=size)
+    lasting: dict[int, list[float]] = defaultdict(list)
+    means: list[float] = []
+    for (iteration, _), records in groups.items():
+        last_ns = max(each.end_ns for each in records)
+        first_ns = min(each.start_ns for each in records)
+        lasting[iteration].append((last_ns - first_ns) / dilation)
+        means.append(fmean(each.mean_duration_ns for each in records) / dilation)
+    times_ns = tuple(fmean(lasting[key]) for key in sorted(lasting))[test.skip :]
+    every = [record for records in groups.values() for record in records]
+    # As in the table of a run: short bursts may beat the bound of a collective.
+    known = [
+        (min(bounds[each.identity.key], each.duration_ns), each.duration_ns)
+        for each in every
+        if bounds.get(each.identity.key)  # a burst of a lab may need no time
+    ]
+    of_bound = [sum(column) for column in zip(*known, strict=True)] if known else None
+    match test.average:
+        case 0 | 2 if not by_rank:
+            time_ns = 0.0
+        case 0:
+            time_ns = fmean(by_rank[min(by_rank)])
+        case 2:
+            time_ns = min(map(fmean, by_rank.values()))
+        case 3:
+            time_ns = fmean(times_ns or [0.0])
+        case _:
+            time_ns = fmean(means)
+    return BenchRow(
+        size=size,
+        time_ns=time_ns,
+        times_ns=times_ns,
+        wrong=sum(each.wrong for each in every) if looked else None,
+        bound_ns=of_bound[0] / len(known) / dilation if of_bound else None,
+        bound_share=of_bound[0] / of_bound[1] if of_bound and of_bound[1] else None,
+        net_bytes=net_bytes,
+        generator_bound=sum(each.generator_bound for each in every),
+    )
+
+
+def _net_bytes(results: RunResults) -> dict[int, float]:
+    """Return by S what the busiest rank moved over the network, per collective."""
+    names = ["iteration", "job", "group", "k", "src", "dst"]
+    table = results.table("flows", *names, "measured", "bytes").unify_dictionaries()
+    if not table.num_rows:
+        return {}
+    size_of = {
+        record.identity.key: record.identity.size_bytes
+        for record in results.collectives()
+    }
+    transport = results.message_transport()
+    within = frozenset() if transport is None else transport.within_hosts
+    moved: dict[int, dict[tuple[int, int], dict[tuple[str, int], int]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(int))
+    )
+    grouped = table.group_by([*names, "measured"]).aggregate([("bytes", "sum")])
+    for row in grouped.to_pylist():
+        job, src, dst = row["job"], row["src"], row["dst"]
+        size_bytes = size_of.get(CollectiveKey(job, row["group"], row["k"]))
+        if not row["measured"] or size_bytes is None or (job, src, dst) in within:
+            continue
+        ends = moved[size_bytes][row["iteration"], row["k"]]
+        ends["sent", src] += row["bytes_sum"]
+        ends["received", dst] += row["bytes_sum"]
+    return {
+        size_bytes: fmean(max(ends.values()) for ends in every.values())
+        for size_bytes, every in moved.items()
+    }
+
+
+def average_busbw(rows: Iterable[BenchRow], test: BenchTest) -> float:
+    """Return the mean of the rows in GB/s, as nccl-tests has it."""
+    return fmean([row.algbw * test.factor for row in rows] or [0.0])
+
+
+def _passes(average: float, test: BenchTest) -> bool:
+    return test.least_busbw is None or average >= LEAST_SHARE * test.least_busbw
+
+
+def float_text(value: float, width: int) -> str:
+    """Return a number as nccl-tests prints it: as many digits as there is room.
+
+    Bandwidths below 1 GB/s have four digits behind the point in place of two.
+    """
+    digits, power = 1, 0
+    while value >= digits:
+        digits, power = digits * 10, power + 1
+    if not power and width == 6:
+        return f"{value:{width}.4f}"
+    if power < width - 2:
+        return f"{value:{width}.2f}"
+    if power < width - 1:
+        return f"{value:{width}.1f}"
+    if power <= width:
+        return f"{value:{width}.0f}"
+    return f"{value:{width}.1e}"
+
+
+def opening(
+    test: BenchTest, *, banners: Sequence[str], notes: Sequence[str], version: str
+) -> list[str]:
+    """Return the lines that nccl-tests would print first, and ours."""
+    config = test.config
+    factor = "step_factor" in config
+    step = config["step_factor" if factor else "step_bytes"]
+    return [
+        *(f"# !! {banner}" for banner in banners),
+        f"# nccl-tests version 2.19 as printed by chakram {version}",
+        f"# Collective test starting: {test.name}",
+        f"# nThread {config['nthreads']} nGpus {config['ngpus']} "
+        f"minBytes {config['minimum_bytes']} maxBytes {config['maximum_bytes']} "
+        f"step: {step}({'factor' if factor else 'bytes'}) "
+        f"warmup iters: {config['warmup_iters']} iters: {config['iterations']} "
+        f"agg iters: {config['aggregated_iterations']} "
+        f"validation: {config['validation']} graph: 0 unalign: 0",
+        *(f"# {note}" for note in notes),
+        "#",
+        "# Using devices",
+        *(
+            f"#  Rank {rank:2d} Group  0 Pid {0:6d} on {host:>10} device {0:2d} "
+            f"[0000:00:00] {what}".rstrip()
+            for rank, (host, what) in enumerate(test.devices)
+        ),
+    ]
+
+
+def closing(
+    test: BenchTest,
+    cycles: Sequence[Sequence[BenchRow]],
+    *,
+    notes: Sequence[str],
+    directory: str,
+) -> list[str]:
+    """Return the lines that nccl-tests would print last, and ours before them."""
+    every = [row for rows in cycles for row in rows]
+    wrong = sum(row.wrong or 0 for row in every)
+    average = average_busbw(every, test)
+    verdict = ""
+    if test.least_busbw is not None:
+        verdict = "OK" if _passes(average, test) else "FAILED"
+    return [
+        f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# {'Avg bus bandwidth':<20} : {average:g} {verdict}",
+        "#",
+        *_network(test, cycles),
+        "#",
+        *(f"# {note}" for note in notes),
+        f"# Run directory: {directory}",
+        f"# Collective test concluded: {test.name}",
+    ]
+
+
+def cycle_lines(
+    test: BenchTest, rows: Sequence[BenchRow], *, printed: str
+) -> list[str]:
+    """Return the table of one cycle; *printed* is the time at which."""
+    headings, units, widths = list(_BLOCK_HEADINGS), list(_BLOCK_UNITS), [7, 6, 6, 6]
+    if test.per_iteration:
+        headings += _ITERATION_HEADINGS
+        units += _ITERATION_UNITS
+        widths += [7] * 4
+    places = [
+        f"{name:^{sum(widths) + 2 * (len(widths) - 1)}}"
+        for name in ("out-of-place", "in-place")
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            f"{cell:>{width}}" for cell, width in zip(cells, widths * 2, strict=True)
+        )
+
+    first = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}  "
+    lines = [
+        "#",
+        f"{first}{places[0]}  {places[1]}",
+        f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}  "
+        f"{line(headings * 2)}",
+        f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}  "
+        f"{line(units * 2)}",
+    ]
+    if test.timestamps:
+        lines[2] += f"  {'timestamp':>{len(printed)}}"
+    for row in rows:
+        root = -1 if test.root is None else test.root
+        cells = [
+            float_text(row.time_ns / 1000, 7),
+            float_text(row.algbw, 6),
+            float_text(row.algbw * test.factor, 6),
+            "N/A" if row.wrong is None else f"{row.wrong:g}",
+        ]
+        if test.per_iteration:
+            stats = _statistics(row)
+            cells += [
+                float_text(stats[key], 7)
+                for key in ("min_us", "max_us", "p99_us", "cv_pct")
+            ]
+        lines.append(
+            f"{row.size.size_bytes:12d}  {row.size.count:12d}  {test.datatype:>8}  "
+            f"{test.redop:>6}  {root:6d}  {line(cells * 2)}"
+            + (f"  {printed}" if test.timestamps else "")
+        )
+    return lines
+
+
+def _network(test: BenchTest, cycles: Sequence[Sequence[BenchRow]]) -> list[str]:
+    """Return what the network did: lines that readers of nccl-tests skip."""
+    lines = [
+        "# Network: net_bw of the busiest rank's port; bound: what this schedule needs "
+        "at least",
+        f"# {'size':>10}  {'net_bw':>7}  {'bound':>9}  {'%bound':>6}  {'cv':>5}  "
+        f"{'n':>4}",
+        f"# {'(B)':>10}  {'(GB/s)':>7}  {'(us)':>9}  {'(%)':>6}  {'(%)':>5}",
+    ]
+    for rows in cycles:
+        for row in rows:
+            share = row.bound_share
+            mark = " *" if row.generator_bound else ""
+            lines.append(
+                f"# {row.size.size_bytes:10d}  "
+                f"{'N/A' if row.net_bw is None else float_text(row.net_bw, 6):>7}  "
+                f"{'N/A' if row.bound_ns is None else f'{row.bound_ns / 1e3:.2f}':>9}  "
+                f"{'N/A' if share is None else f'{100 * share:.1f}':>6}  "
+                f"{_statistics(row)['cv_pct']:5.1f}  {len(row.times_ns):4d}{mark}"
+            )
+    if any(row.generator_bound for rows in cycles for row in rows):
+        lines.append("# * some of these collectives waited for the generator")
+    return lines
+
+
+def _statistics(row: BenchRow) -> dict[str, float]:
+    """Return what nccl-tests says of iterations, in us; its p50 is a sample later."""
+    times_us = sorted(time_ns / 1000 for time_ns in row.times_ns) or [0.0]
+    mean = fmean(times_us)
+    deviation = sqrt(fmean([(each - mean) ** 2 for each in times_us]))
+    places = [percentile(range(len(times_us)), percent) for percent in (95, 99)]
+    return {
+        "min_us": times_us[0],
+        "max_us": times_us[-1],
+        "avg_us": mean,
+        "p50_us": times_us[len(times_us) // 2],
+        "p95_us": times_us[places[0]],
+        "p99_us": times_us[places[1]],
+        "stdev_us": deviation,
+        "cv_pct": 100 * deviation / mean if mean else 0.0,
+    }
+
+
+def document(
+    test: BenchTest,
+    cycles: Sequence[Sequence[BenchRow]],
+    *,
+    args: Sequence[str],
+    started: str,
+    ended: str,
+    version: str,
+    directory: str,
+    banners: Sequence[str],
+) -> dict[str, Any]:
+    """Return the JSON of nccl-tests' file version 3, without its environment."""
+    every = [row for rows in cycles for row in rows]
+    wrong = sum(row.wrong or 0 for row in every)
+    average = average_busbw(every, test)
+    okay = "unchecked" if test.least_busbw is None else _truth(_passes(average, test))
+    devices = [
+        {
+            "rank": rank,
+            "group": 0,
+            "pid": 0,
+            "hostname": host,
+            "device": 0,
+            "device_hex": "0000:00:00",
+            "device_info": what,
+        }
+        for rank, (host, what) in enumerate(test.devices)
+    ]
+    return {
+        "version": NCCL_TESTS_JSON_VERSION,
+        "start_time": started,
+        "args": list(args),
+        "nccl_version": None,
+        "chakram_version": version,
+        "run_directory": directory,
+        "banners": list(banners),
+        "config": {**test.config, "devices": devices},
+        "results": [_result(test, row) for row in every],
+        "out_of_bounds": {"count": wrong, "okay": _truth(not wrong)},
+        "average_bus_bandwidth": {"bandwidth": average, "okay": okay},
+        "end_time": ended,
+    }
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _result(test: BenchTest, row: BenchRow) -> dict[str, Any]:
+    block = {
+        "time": row.time_ns / 1000,
+        "alg_bw": row.algbw,
+        "bus_bw": row.algbw * test.factor,
+        "nwrong": row.wrong,
+    }
+    found: dict[str, Any] = {
+        "size": row.size.size_bytes,
+        "count": row.size.count,
+        "type": test.datatype,
+        "redop": test.redop,
+        "root": f"{-1 if test.root is None else test.root:6d}",
+    }
+    for placement in ("out_of_place", "in_place"):
+        found[placement] = block
+        if test.per_iteration:
+            found[f"{placement}_per_iter"] = {
+                "skipped_iterations": 0,
+                **_statistics(row),
+                "times_us": [time_ns / 1000 for time_ns in row.times_ns],
+            }
+    return {
+        **found,
+        "actual_iterations": len(row.times_ns),
+        "experiment_name": test.name,
+        "net_bw": row.net_bw,
+        "bound_ns": row.bound_ns,
+        "bound_share": row.bound_share,
+        "cv": _statistics(row)["cv_pct"] / 100,
+        "generator_bound": row.generator_bound,
+    }
+
+
+def documents_of(
+    results: RunResults, *, version: str
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return what nccl-tests' programs would have written of a run, each by its name.
+
+    There is one for each job, collective, algorithm and number of ranks; every size in
+    it is a row, over all groups.
+
+    Returns:
+        The documents, and sentences about what none of these programs measures.
+
+    Raises:
+        ResultsError: If no collective was measured.
+    """
+    found: dict[tuple[CollectiveOp, str, str, int], dict[int, list[CollectiveRecord]]]
+    found = defaultdict(lambda: defaultdict(list))
+    left_out: Counter[str] = Counter()
+    for record in results.collectives():
+        identity = record.identity
+        if not record.measured or not record.complete:
+            continue
+        if identity.op not in _PROGRAM_OF:
+            left_out[str(identity.op)] += 1
+            continue
+        key = (identity.op, identity.key.job, identity.algorithm, identity.nranks)
+        found[key][identity.size_bytes].append(record)
+    if not found and not left_out:
+        raise ResultsError(
+            str(results.path),
+            "has no measured collective that all ranks have ended",
+            results.incomplete,
+        )
+    manifest = results.manifest
+    bounds = results.bounds()
+    looked = manifest.verification.get("every", 0) != 0
+    documents = {}
+    for (op, job, algorithm, nranks), by_size in sorted(found.items()):
+        sizes = [
+            BenchSize(
+                size_bytes=size,
+                count=size // nranks if op in DIVIDED else size,
+                input_bytes=of_size[0].identity.input_bytes,
+                record_bytes=size,
+            )
+            for size, of_size in sorted(by_size.items())
+        ]
+        test = BenchTest(
+            name=f"{_PROGRAM_OF[op]}_perf",
+            nranks=nranks,
+            factor=float(bus_factor(op, nranks=nranks)),
+            sizes=tuple(sizes),
+            datatype="uint8",
+            redop=redop(op),
+            root=by_size[sizes[0].size_bytes][0].identity.root,
+            average=LAST,
+            per_iteration=True,
+            timestamps=False,
+            skip=0,
+            least_busbw=None,
+            config={
+                "nthreads": 1,
+                "ngpus": nranks,
+                "minimum_bytes": sizes[0].size_bytes,
+                "maximum_bytes": sizes[-1].size_bytes,
+                "step_factor": 2,
+                "warmup_iters": manifest.warmup,
+                "iterations": manifest.measured,
+                "aggregated_iterations": 1,
+                "validation": int(looked),
+                "graph": 0,
+                "blocking_collectives": "false",
+                "per_iter_timing": "true",
+                "per_iter_skip": 0,
+                "parallel_init": "false",
+            },
+            devices=tuple((f"rank{rank}", DEVICE) for rank in range(nranks)),
+        )
+        rows = [
+            _row(
+                size,
+                {
+                    (record.iteration, place): [record]
+                    for place, record in enumerate(by_size[size.record_bytes])
+                },
+                test,
+                dilation=manifest.dilation,
+                bounds=bounds,
+                looked=looked,
+                net_bytes=None,
+                by_rank={},
+            )
+            for size in sizes
+        ]
+        name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{test.name} {job} {algorithm}")
+        documents[f"{name.strip('-')}-{nranks}"] = document(
+            test,
+            [rows],
+            args=[test.name],
+            started=manifest.started_at,
+            ended=manifest.ended_at or manifest.started_at,
+            version=version,
+            directory=str(results.path),
+            banners=manifest.banners,
+        )
+    notes = [
+        f"{count} of {op} are left out: nccl-tests has no such test"
+        for op, count in sorted(left_out.items())
+    ]
+    return documents, notes

@@ -1,0 +1,102 @@
+"""Tables of text that fit a width: columns that matter less are left out first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chakram.foundation.text_escaping import one_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        heading: Its name.
+        unit: What stands below that.
+        block: What stands above it and those beside it that are of the same block.
+        order: Of what does not fit, columns with larger numbers are left out first,
+            all that have the same one together; those with 0 are always there.
+        width: Characters at least, without the blank before it.
+    """
+
+    heading: str
+    unit: str = ""
+    block: str = ""
+    order: int = 0
+    width: int = 0
+
+
+def fitted(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int | None,
+    indent: int = 0,
+) -> tuple[list[str], list[str]]:
+    """Return the heading of a table and its rows, all of one width, a line each.
+
+    A column is as wide as its longest cell, and texts stand at its right end.  Which
+    columns are left out follows from all rows, so that lines stay below one another.
+
+    Args:
+        columns: Its columns.
+        rows: A cell per column.
+        width: Columns of characters that a line may have; None: any number.
+        indent: Blanks that the caller puts before every line.
+    """
+    rows = [tuple(map(one_line, row)) for row in rows]
+    widths = [
+        1
+        + max(
+            column.width,
+            len(column.heading),
+            len(column.unit),
+            *(len(row[index]) for row in rows),
+        )
+        for index, column in enumerate(columns)
+    ]
+    places = _shown(columns, widths, None if width is None else width - indent)
+
+    def line(cells: Sequence[str]) -> str:
+        return "".join(f"{cells[index]:>{widths[index]}}" for index in places)
+
+    head = [line([column.heading for column in columns])]
+    if any(columns[index].unit for index in places):
+        head.append(line([column.unit for column in columns]))
+    if any(columns[index].block for index in places):
+        head.insert(0, _over([(columns[at].block, widths[at]) for at in places]))
+    return head, [line(cells) for cells in rows]
+
+
+def _shown(
+    columns: Sequence[Column], widths: Sequence[int], left: int | None
+) -> list[int]:
+    """Return the columns that fit, each with all others of its order."""
+    shown: list[int] = []
+    for order in sorted({column.order for column in columns}):
+        alike = [at for at, column in enumerate(columns) if column.order == order]
+        needed = sum(widths[at] for at in alike)
+        if left is None:
+            shown += alike
+        elif not order or needed <= left:
+            shown += alike
+            left -= needed
+    return sorted(shown)
+
+
+def _over(columns: Sequence[tuple[str, int]]) -> str:
+    """Return the line that says which columns belong together."""
+    line = ""
+    start = 0
+    while start < len(columns):
+        block = columns[start][0]
+        end = start
+        while end < len(columns) and columns[end][0] == block:
+            end += 1
+        width = sum(width for _, width in columns[start:end])
+        title = f" {block} "[: width - 1]
+        line += title.center(width - 1, "-").rjust(width) if block else " " * width
+        start = end
+    return line

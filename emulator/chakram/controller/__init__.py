@@ -1,1 +1,0 @@
-"""The controller: plans a run, drives the agents, gathers the results."""

@@ -1,0 +1,1 @@
+"""Diagnosis of lost time: simulations of a run without each suspected cause."""

@@ -1,0 +1,392 @@
+"""Simulate a run again, as it was or with something changed, and time its iterations.
+
+A run directory holds the experiment and the digests of its traces.  So the run can be
+repeated in virtual time.  Unchanged it takes the recorded time to the nanosecond, if
+that was virtual, too; the difference that a removed fault makes is what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationError
+
+from chakram.config.experiment import Experiment
+from chakram.foundation.errors import InputError
+from chakram.plan.isolated_collective import job_alone
+from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
+from chakram.predict.simulator.switch_fabric import port_names
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.preparation.planning import build_plan
+from chakram.records.named_rows import OperationTable
+from chakram.records.row_layout import IterationRow, rows_of
+from chakram.roce.constants import NEVER
+from chakram.simulation.common import simulated_topology
+from chakram.switch.ecmp import NarrowedPaths
+from chakram.switch.faults import LinkFault
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import Plan, PortPlan
+    from chakram.preparation.job_loading import LoadedJob
+    from chakram.program.operations import RankProgram
+    from chakram.run_directory.manifest import RunManifest
+    from chakram.run_directory.reader import RunResults
+    from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.faults import FaultKind
+    from chakram.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A fault that a run may have had.
+
+    Attributes:
+        kind: As in ``LinkFault``; ``avoided``: the switch chooses other ports of the
+            same cost, though the link is up.
+        port: Name of the port where the direction of the link begins.
+        rate_bps: Of a link that is slow.
+        probability: Of losing a packet.
+        at_ns: When it begins, since the first iteration began.
+        until_ns: When it ends.
+        classes: Traffic classes that are paused.
+    """
+
+    kind: FaultKind | Literal["avoided"]
+    port: str
+    rate_bps: int | None = None
+    probability: float | None = None
+    at_ns: int = 0
+    until_ns: int = NEVER
+    classes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A run with something changed.
+
+    Attributes:
+        experiment: What is run.
+        jobs: Its loaded jobs.
+        alone: The one job that is run; None: all.
+        link_rates_bps: By link another rate of both directions, for its host, too.
+        port_rates_bps: By port another rate of what it sends.
+        without_queue_limit: Links before which no packet is dropped.
+        seed: Of random faults and marks, if not the experiment's.
+        assumed: Faults that the experiment does not declare.
+        ports: The ports of a run on a network; None: those of a simulation.
+        shards: Data-plane processes by agent of such a run.
+        psn_seed: Of its first packet sequence numbers.
+    """
+
+    experiment: Experiment
+    jobs: tuple[LoadedJob, ...]
+    alone: str | None = None
+    link_rates_bps: Mapping[str, int | None] = field(default_factory=dict)
+    port_rates_bps: Mapping[str, int] = field(default_factory=dict)
+    without_queue_limit: frozenset[str] = frozenset()
+    seed: int | None = None
+    assumed: tuple[Assumption, ...] = ()
+    ports: tuple[PortPlan, ...] | None = None
+    shards: Mapping[str, int] | None = None
+    psn_seed: int | None = None
+
+    def edited(self, edit: Callable[[dict[str, Any]], None]) -> Variant:
+        """Return it with its experiment file edited in place by *edit*.
+
+        Raises:
+            InputError: If that is no experiment.
+        """
+        document = self.experiment.written.model_dump(mode="json", by_alias=True)
+        edit(document)
+        return replace(self, experiment=experiment_of(document, "a changed experiment"))
+
+    def with_faults(self, **changes: Any) -> Variant:
+        """Return it with fewer faults: keys and values of that section."""
+        experiment = self.experiment
+        faults = experiment.faults
+        changed = experiment.model_copy(
+            update={"faults": faults.model_copy(update=changes)}
+        )
+        if experiment.written is not experiment:
+            # The file as it was written loses the same entries.
+            written = experiment.written.faults
+            kept: dict[str, Any] = {}
+            for name, value in changes.items():
+                kept[name] = value
+                if isinstance(value, tuple):
+                    kept[name] = tuple(
+                        said
+                        for said, own in zip(
+                            getattr(written, name), getattr(faults, name), strict=True
+                        )
+                        if any(own is each for each in value)
+                    )
+            changed._written = experiment.written.model_copy(
+                update={"faults": written.model_copy(update=kept)}
+            )
+        return replace(self, experiment=changed)
+
+    def with_programs(self, job: str, programs: Mapping[int, RankProgram]) -> Variant:
+        """Return it with other programs of some ranks of a job."""
+        jobs = []
+        for each in self.jobs:
+            if each.name == job:
+                kept = tuple(programs.get(one.rank, one) for one in each.programs)
+                lowered = replace(each.lowered, programs=kept)
+                each = replace(each, lowered=lowered)
+            jobs.append(each)
+        return replace(self, jobs=tuple(jobs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """A simulated variant.
+
+    Attributes:
+        plan: What was simulated.
+        topology: The fabric.
+        result: What the simulation gave.
+        ecmp: How its switches chose paths.
+        assumed: Faults beside those of the experiment.
+    """
+
+    plan: Plan
+    topology: Topology
+    result: SimulationResult
+    ecmp: EcmpHash
+    assumed: tuple[Assumption, ...] = ()
+
+    def iterations_ns(self, job: str | None = None) -> dict[tuple[str, int], int]:
+        """Return by job and measured iteration its first start to its last end."""
+        return iteration_times(self.plan, self.result, job)
+
+
+def experiment_of(document: Mapping[str, Any], where: str) -> Experiment:
+    """Return the experiment that a run directory has.
+
+    Raises:
+        InputError: If this version cannot read it.
+    """
+    try:
+        return Experiment.model_validate(dict(document)).stretched()
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            where,
+            f"{place}: {first['msg']}",
+            "its experiment is of another version; run it again",
+        ) from None
+
+
+def variant_of(manifest: RunManifest, where: str) -> Variant:
+    """Return the variant that changes nothing.
+
+    Args:
+        manifest: Of the run.
+        where: Names the run in errors.
+
+    Raises:
+        InputError: If the experiment cannot be read, or the traces are not those of
+            the run any more.
+        ChakramError: If the traces cannot be read.
+    """
+    experiment = experiment_of(manifest.experiment, where)
+    jobs = tuple(load_jobs(experiment))
+    names = set(manifest.jobs)
+    for job in jobs:
+        recorded = manifest.traces.get(job.name, {}).get("sha256", job.digest)
+        if job.name in names and recorded != job.digest:
+            raise InputError(
+                f"job {job.name}",
+                f"its trace {job.trace} has changed since the run",
+                "run the experiment again",
+            )
+    alone = next(iter(names)) if len(names) == 1 < len(jobs) else None
+    return Variant(experiment=experiment, jobs=jobs, alone=alone)
+
+
+def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
+    """Simulate a variant.
+
+    Args:
+        variant: What is simulated.
+        measured: Iterations after those of warm-up, if not all.
+
+    Raises:
+        ChakramError: If it cannot be planned, or does not end.
+    """
+    experiment = variant.experiment
+    topology = simulated_topology(experiment, variant.jobs)
+    changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
+    # A plan keeps only ports that are used; jobs are placed on all of them.  A port
+    # sends at the rate that its link has now.
+    recorded = {port.number: port for port in variant.ports or ()}
+    plan = build_plan(
+        experiment,
+        variant.jobs,
+        tuple(
+            replace(
+                recorded.get(port.number, port),
+                rate_bps=port.rate_bps or recorded.get(port.number, port).rate_bps,
+            )
+            for port in experiment.fabric.simulated_ports(changed)
+        ),
+        "rerun",
+        shards=variant.shards,
+        psn_seed=variant.psn_seed,
+    )
+    if variant.alone is not None:
+        plan = job_alone(plan, variant.alone)
+    switching = experiment.fabric.switching(experiment.seed)
+    wire, always = _faster_ports(changed, variant.port_rates_bps)
+    numbers = {name: at for at, name in enumerate(port_names(topology))}
+    always += [
+        LinkFault(
+            kind=each.kind,
+            port=numbers[each.port],
+            at_ns=each.at_ns,
+            until_ns=each.until_ns,
+            rate_bps=each.rate_bps,
+            probability=each.probability,
+            classes=each.classes,
+        )
+        for each in variant.assumed
+        if each.kind != "avoided"
+    ]
+    switching = replace(
+        switching, ecmp=_narrowed(switching.ecmp, topology, variant.assumed)
+    )
+    settings = experiment.faults.links
+    result = simulated_with(
+        LinkFaults(settings, topology),
+        settings,
+        plan,
+        lambda happening: simulate_plan(
+            plan,
+            wire,
+            measured=measured,
+            seed=variant.seed,
+            switching=switching,
+            faults=[*happening, *always],
+        ),
+        may_never_begin=True,
+    )
+    return Rerun(
+        plan=plan,
+        topology=topology,
+        result=result,
+        ecmp=switching.ecmp,
+        assumed=variant.assumed,
+    )
+
+
+def _narrowed(
+    ecmp: EcmpHash, topology: Topology, assumed: Sequence[Assumption]
+) -> EcmpHash:
+    """Return the hash of switches some of which avoid some ports."""
+    avoided = {each.port for each in assumed if each.kind == "avoided"}
+    if not avoided:
+        return ecmp
+    groups: dict[str, list[str]] = {}
+    for end, name in topology.equal_cost().items():
+        groups.setdefault(name, []).append(str(end))
+    numbers = {switch: at for at, switch in enumerate(topology.switches)}
+    kept = {}
+    for name, ends in groups.items():
+        left = tuple(at for at, end in enumerate(ends) if end not in avoided)
+        if 0 < len(left) < len(ends):
+            kept[numbers[name.rpartition("#")[0]], len(ends)] = left
+    return NarrowedPaths(inner=ecmp, kept=tuple(kept.items()))
+
+
+def _changed(
+    topology: Topology,
+    rates_bps: Mapping[str, int | None],
+    without_queue_limit: frozenset[str],
+) -> Topology:
+    if not rates_bps and not without_queue_limit:
+        return topology
+    return replace(
+        topology,
+        links=tuple(
+            replace(
+                link,
+                rate_bps=rates_bps.get(link.name, link.rate_bps),
+                queue_bytes=None
+                if link.name in without_queue_limit
+                else link.queue_bytes,
+            )
+            for link in topology.links
+        ),
+    )
+
+
+def _faster_ports(
+    topology: Topology, rates_bps: Mapping[str, int]
+) -> tuple[Topology, list[LinkFault]]:
+    """Return a topology in which some ports send faster, and what slows the others.
+
+    A link has one rate for both directions: that of the other end is kept by a fault.
+    """
+    if not rates_bps:
+        return topology, []
+    numbers = {name: at for at, name in enumerate(port_names(topology))}
+    links, slowed = [], []
+    for link in topology.links:
+        wanted = {end: rates_bps.get(str(end)) for end in (link.a, link.b)}
+        fastest = max((each for each in wanted.values() if each), default=None)
+        if fastest is None or link.rate_bps is None:
+            links.append(link)
+            continue
+        links.append(replace(link, rate_bps=fastest))
+        slowed += [
+            LinkFault(
+                kind="degrade",
+                port=numbers[str(end)],
+                at_ns=0,
+                until_ns=NEVER,
+                rate_bps=own or link.rate_bps,
+            )
+            for end, own in wanted.items()
+            if (own or link.rate_bps) < fastest
+        ]
+    return replace(topology, links=tuple(links)), slowed
+
+
+def iteration_times(
+    plan: Plan, result: SimulationResult, job: str | None = None
+) -> dict[tuple[str, int], int]:
+    """Return by job and measured iteration its first start to its last end, in ns."""
+    settings = plan.agents[0].settings
+    table = OperationTable(plan)
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in rows_of(IterationRow, result.records.iterations):
+        name, _ = table.rank(row.rank)
+        if row.iteration < settings.warmup or job not in (None, name):
+            continue
+        key = name, row.iteration
+        start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
+        spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
+    return {key: end_ns - start_ns for key, (start_ns, end_ns) in spans.items()}
+
+
+def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
+    """Return the mean over all iterations of all jobs, in ns; 0 of none."""
+    return round(sum(times_ns.values()) / len(times_ns)) if times_ns else 0
+
+
+def recorded_iterations(
+    results: RunResults, job: str | None
+) -> dict[tuple[str, int], int]:
+    """Return by job and measured iteration its first start to its last end, in ns."""
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in results.ranks(whole=True):
+        if row.measured and job in (None, row.job):
+            key = row.job, row.iteration
+            start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
+            spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
+    return {key: end_ns - start_ns for key, (start_ns, end_ns) in spans.items()}

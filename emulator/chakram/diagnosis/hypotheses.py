@@ -1,0 +1,732 @@
+"""Diagnose a run on a network: which fault, if simulated, makes what was measured.
+
+The declared faults of the experiment are not read.  A simulation without any fault is
+the null hypothesis.  Where the run does not fit it, the records propose others: a link
+at a lower rate, a link that loses packets, links that carry nothing, ports that were
+paused, hosts that were late.  A parameter that the records do not give is fitted to
+some of the measured iterations; all hypotheses are judged by the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import exp, log
+from statistics import median
+from typing import TYPE_CHECKING
+
+from chakram.analysis.counter_evidence import PortCounters, node_of
+from chakram.analysis.lossy_links import Crossing, lossy_ports
+from chakram.analysis.simulation_misfit import (
+    LATE,
+    Observed,
+    intact,
+    late_hosts,
+    misfit,
+    observed,
+    slow_ports,
+    takes_longer,
+)
+from chakram.diagnosis.counterfactual import (
+    Assumption,
+    Rerun,
+    Variant,
+    rerun,
+    variant_of,
+)
+from chakram.diagnosis.run_evidence import (
+    Flow,
+    Messages,
+    counted_at_ports,
+    generator_waits,
+    is_generator_bound,
+    measured_messages,
+    paths_of,
+    paused_spans,
+    sent_and_received,
+    simulated_messages,
+    ways_of,
+)
+from chakram.foundation.errors import ChakramError
+from chakram.foundation.units import format_rate, format_time
+from chakram.predict.routing import ports_of
+from chakram.roce.constants import NEVER
+from chakram.switch.ecmp import DrawnPaths
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+_LEAST_MISFIT = 0.06
+"""A simulation that is as near as that explains a run."""
+
+_BETTER = 0.6
+"""A hypothesis has to leave less than that part of the misfit of the null."""
+
+_COUNTED = 0.9
+"""And of one that counters prove to be there."""
+
+_SURER = 0.4
+"""And so little where hosts were late themselves."""
+
+_AS_GOOD = 1.15
+"""Hypotheses whose misfit is that near cannot be told apart."""
+
+_RESOLVED = 0.01
+"""And those whose misfits differ by less than that, which is the error of the fit."""
+
+_EXPLAINED = 0.5
+"""The part of the time lost that late hosts have to account for, to be all of it."""
+
+_LEAST_EXCESS = 0.04
+_MOST_LOSS = 0.7
+_AMONG_LATEST = 0.8
+_LOSSES = (1e-4, _MOST_LOSS)
+_TWICE = 2
+_LEAST_PAUSE = 0.01
+_CANDIDATES = 6
+_STEPS = 6
+_MORE_STEPS = 3
+"""Of hypotheses that may fit best."""
+
+_AS_FINE = 2.0
+"""So many times the smallest misfit they have at most."""
+
+_AROUND = 0.7
+"""Both directions are no slower than that part of the rate that fits one."""
+
+_BOTH = 0.6
+"""Both directions have to leave less than that part of the misfit of one."""
+
+_SEEDS = 3
+"""Repetitions of a simulation in which packets are lost at random."""
+
+_OF_BUDGET = 0.6
+"""The part of the time allowed that may be spent on fitting; the rest is for proofs."""
+
+_ITERATIONS = 3
+_MOST_FAULTS = 3
+_FEW_LOST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """A fault, and how well it explains a run.
+
+    Attributes:
+        cause: Its name.
+        place: A link with its direction, a link, a switch or a host.
+        assumed: What is simulated.
+        evidence: What it rests on, in a few words.
+        misfit: Of iterations that it was not fitted to.
+        fitted: Of those that it was fitted to.
+        span: Between which values of its parameter the best one is.
+        is_counted: Whether counters prove that it is there.
+        alike: Hypotheses that the same counters prove as well.
+    """
+
+    cause: str
+    place: str
+    assumed: tuple[Assumption, ...]
+    evidence: str = ""
+    misfit: float = 0.0
+    fitted: float = 0.0
+    span: tuple[float, float] | None = None
+    is_counted: bool = False
+    alike: tuple[Hypothesis, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What explains a run.
+
+    Attributes:
+        variant: The run with the faults that were found, and no declared ones.
+        run: Its simulation.
+        found: The faults, with the hypotheses that explain as much.
+        null_misfit: Of the simulation without any fault.
+        misfit: Of that with the faults that were found.
+        noise: How far simulations with other random numbers and late hosts are apart.
+        tried: What else was simulated.
+        simulations: How many there were.
+        measured: How many measured iterations each of them has.
+        measured_ns: Mean time of a measured iteration.
+        late: Hosts whose data plane was late, and for which share of the time.
+    """
+
+    variant: Variant
+    run: Rerun
+    found: tuple[tuple[Hypothesis, tuple[Hypothesis, ...]], ...]
+    null_misfit: float
+    misfit: float
+    noise: float
+    tried: tuple[str, ...]
+    simulations: int
+    measured: int
+    measured_ns: float
+    late: Mapping[str, float]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the simulation is near what was measured."""
+        return self.misfit <= max(_LEAST_MISFIT, 2 * self.noise)
+
+
+def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) -> Fit:
+    """Return the faults that explain a run on a network.
+
+    Args:
+        results: Of the run.
+        job: The job that is explained; None: all.
+        budget_s: What a diagnosis may take.  After a part of it no further hypothesis
+            is simulated.
+
+    Raises:
+        InputError: If its experiment or its traces cannot be read again.
+        ChakramError: If it cannot be simulated without faults.
+    """
+    return _Search(results, job, time.monotonic() + _OF_BUDGET * budget_s).fit()
+
+
+_Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
+"""What explains a run, and what explains it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What iterations showed: all, and both halves of them."""
+
+    whole: Observed
+    fitted: Observed
+    judged: Observed
+
+
+class _Search:
+    def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
+        self._job = job
+        self._until_s = until_s
+        self._simulations = 1
+        self._null = _without_faults(results)
+        self._links = {each.port: each for each in results.links() if each.port}
+        self._records = measured_messages(results, job)
+        numbers = sorted(self._records[1])
+        self._numbers = numbers[::2], numbers[1::2] or numbers
+        self._show(is_intact=False)
+        warmup = self._null.experiment.iterations.warmup
+        self._all = 1 + max(map(max, self._numbers)) - warmup
+        # Without faults iterations are alike; a few show what random numbers do.
+        self._few = min(self._all, _ITERATIONS)
+        self._waits = generator_waits(results)
+        self._noise = median(self._waits.values()) if self._waits else 0.0
+        self._late = late_hosts(self._waits)
+        self._is_late = is_generator_bound(results)
+        self._paused = paused_spans(results)
+        self._sent, self._received = sent_and_received(results)
+        wrong, self._dropped = counted_at_ports(
+            results, "invalid_packets", "socket_drops"
+        )
+        self._counters = PortCounters(
+            links=self._links, packets=sum(self._sent.values()), wrong=wrong
+        )
+        self._overflow = 0.0
+        self._tried: list[str] = []
+        self._spreads: dict[tuple[bool, tuple[Assumption, ...]], float] = {}
+
+    def fit(self) -> Fit:
+        variant = self._null
+        run, shown = self._simulated(variant)
+        # Queues that overflow do so in the simulation, too.
+        self._overflow = sum(run.result.drops.values()) * self._all / self._few
+        null_misfit = misfit(self._measured.whole, shown.whole)
+        found, variant = self._searched(variant, [])
+        if _is_random(variant.assumed):
+            # Random losses hide what else is slow, except from messages without any.
+            self._show(is_intact=True)
+            found, variant = self._searched(variant, found)
+            self._show(is_intact=False)
+        run, shown = self._simulated(variant)
+        return Fit(
+            variant=variant,
+            run=run,
+            found=tuple(found),
+            null_misfit=null_misfit,
+            misfit=misfit(self._measured.whole, shown.whole),
+            noise=max(self._noise, self._spread(variant)),
+            tried=tuple(dict.fromkeys(self._tried)),
+            simulations=self._simulations,
+            measured=self._iterations(variant),
+            measured_ns=self._measured.whole.iteration_ns,
+            late=self._late,
+        )
+
+    def _show(self, *, is_intact: bool) -> None:
+        """Compare all messages, or those without a packet that was sent again."""
+        self._is_intact = is_intact
+        halves = self._numbers
+        numbers = sorted({*halves[0], *halves[1]})
+        self._measured = _Shown(
+            *(self._observed(*self._records, each) for each in (numbers, *halves))
+        )
+
+    def _observed(
+        self,
+        flows: Mapping[int, Sequence[Flow]],
+        times_ns: Mapping[int, Sequence[int]],
+        numbers: Iterable[int],
+    ) -> Observed:
+        chosen = [each for each in numbers if each in times_ns]
+        own = [flow for each in chosen for flow in flows.get(each, ())]
+        if self._is_intact:
+            return intact(own)
+        jobs = max(len(times_ns[each]) for each in chosen)
+        return observed(own, [sum(times_ns[each]) // jobs for each in chosen])
+
+    def _searched(
+        self, variant: Variant, found: list[_Found]
+    ) -> tuple[list[_Found], Variant]:
+        """Return faults with those that explain more, and the run with all of them."""
+        run, shown = self._simulated(variant)
+        while len(found) < _MOST_FAULTS and time.monotonic() < self._until_s:
+            now = misfit(self._measured.whole, shown.whole)
+            noise = max(self._noise, self._spread(variant))
+            is_near = now <= max(_LEAST_MISFIT, 2 * noise)
+            if is_near and not any(each.is_counted for each, _ in found):
+                break
+            # What counters prove is there whatever else is.
+            stages = [] if self._is_intact else [self._counted(variant, run)]
+            stages.append(self._pauses() if is_near else self._slower(run, shown))
+            best = None
+            for proposed in stages:
+                hypotheses = self._hypotheses(variant, proposed)
+                best = _best(
+                    [
+                        each
+                        for each in hypotheses
+                        if self._is_better(each, variant, shown)
+                    ]
+                )
+                if best is not None:
+                    break
+            if best is None:
+                break
+            limit = max(_AS_GOOD * best.misfit, best.misfit + _RESOLVED)
+            rivals = best.alike or tuple(
+                each
+                for each in hypotheses
+                if each.misfit <= limit
+                and each.place != best.place
+                and not _ports(best) < _ports(each)
+            )
+            found = [*found, (self._labelled(best), rivals)]
+            variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            run, shown = self._simulated(variant)
+        return found, variant
+
+    def _is_better(self, best: Hypothesis, variant: Variant, shown: _Shown) -> bool:
+        now = misfit(self._measured.whole, shown.whole)
+        if best.is_counted and best.cause != "pause":
+            # It is there, and no consequence of something else, as pauses are.
+            changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            return best.misfit < now + self._spread(changed)
+        if best.span is None:
+            return best.misfit <= _COUNTED * now
+        better = _SURER if self._is_late else _BETTER
+        if best.misfit > better * self._judge(shown):
+            return False
+        return not self._is_intact or self._fits_all(best, variant)
+
+    def _fits_all(self, best: Hypothesis, variant: Variant) -> bool:
+        """Tell whether it explains all messages as well as without it, not a few."""
+        self._show(is_intact=False)
+        changed = replace(variant, assumed=(*variant.assumed, *best.assumed))
+        before, after = (
+            misfit(self._measured.whole, self._simulated(each)[1].whole)
+            for each in (variant, changed)
+        )
+        limit = before + self._spread(variant)
+        self._show(is_intact=True)
+        return after <= limit
+
+    def _judge(self, shown: _Shown) -> float:
+        return misfit(self._measured.judged, shown.judged)
+
+    # Simulations.
+
+    def _iterations(self, variant: Variant) -> int:
+        return self._all if _is_timed(variant.assumed) else self._few
+
+    def _simulated(self, variant: Variant) -> tuple[Rerun, _Shown]:
+        measured = self._iterations(variant)
+        run = rerun(variant, measured=measured)
+        flows, times_ns = simulated_messages(run, self._job)
+        if _is_timed(variant.assumed):
+            fitted, judged = (
+                self._observed(flows, times_ns, each) for each in self._numbers
+            )
+            whole = self._observed(flows, times_ns, times_ns)
+            return run, _Shown(whole, fitted, judged)
+        if _is_random(variant.assumed):
+            for more_flows, more_ns in self._repeated(variant, measured):
+                last = 1 + max(times_ns)
+                flows |= {last + number: each for number, each in more_flows.items()}
+                times_ns |= {last + number: each for number, each in more_ns.items()}
+        shown = self._observed(flows, times_ns, times_ns)
+        return run, _Shown(shown, shown, shown)
+
+    def _spread(self, variant: Variant) -> float:
+        """Return how far simulations are apart that differ in random numbers only."""
+        if not _is_random(variant.assumed):
+            return 0.0
+        key = self._is_intact, variant.assumed
+        if key not in self._spreads:
+            shown = [
+                self._observed(flows, times_ns, times_ns)
+                for flows, times_ns in self._repeated(variant, self._all)
+            ]
+            self._spreads[key] = misfit(*shown) if len(shown) > 1 else 0.0
+        return self._spreads[key]
+
+    def _repeated(self, variant: Variant, measured: int) -> Iterator[Messages]:
+        """Yield what simulations with other random numbers show, if they end."""
+        seed = variant.experiment.seed
+        for each in range(seed + 1, seed + _SEEDS):
+            with suppress(ChakramError):
+                again = rerun(replace(variant, seed=each), measured=measured)
+                yield simulated_messages(again, self._job)
+
+    def _try(self, variant: Variant, assumed: Sequence[Assumption]) -> _Shown | None:
+        if time.monotonic() > self._until_s:
+            return None
+        self._simulations += 1
+        changed = replace(variant, assumed=(*variant.assumed, *assumed))
+        try:
+            return self._simulated(changed)[1]
+        except ChakramError:
+            return None
+
+    # Which faults may explain what was measured, and how well they do.
+
+    def _hypotheses(
+        self, variant: Variant, proposed: Iterable[Hypothesis]
+    ) -> list[Hypothesis]:
+        # The data of a slow host is as late in one direction as in the other.
+        taken = {each.port for each in variant.assumed}
+        taken |= {
+            other
+            for each in variant.assumed
+            if each.kind == "degrade" and self._links[each.port].kind == "host"
+            if (other := self._counters.other_end(each.port))
+        }
+        hypotheses = [
+            fitted
+            for each in proposed
+            if not taken & _ports(each)
+            and (fitted := self._fitted(variant, each)) is not None
+        ]
+        best = _best(hypotheses)
+        if best is None or best.span is None:
+            return hypotheses
+        near = _AS_FINE * best.fitted + _RESOLVED
+        hypotheses = [
+            self._finer(variant, each) if each.fitted <= near else each
+            for each in hypotheses
+        ]
+        best = min(hypotheses, key=lambda each: each.fitted)
+        # One fault may be of both directions, if that explains much more.
+        other = self._counters.other_end(best.assumed[0].port)
+        if other is None or other in taken:
+            return hypotheses
+        share = (best.assumed[0].rate_bps or 0) / (self._links[other].rate_bps or 1)
+        both = replace(
+            best,
+            place=self._links[other].link,
+            assumed=(*best.assumed, replace(best.assumed[0], port=other)),
+            span=(_AROUND * share, min(0.97, share / _AROUND)),
+        )
+        found = self._fitted(variant, both)
+        if found is None or found.misfit >= _BOTH * best.misfit - _RESOLVED:
+            return hypotheses
+        ports = _ports(found)
+        return [found, *(each for each in hypotheses if not _ports(each) <= ports)]
+
+    def _counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield what counters prove to be there."""
+        if not _knows_paths(run):
+            return
+        idle = list(self._without_bytes(run))
+        yield from idle or self._counted_losses(variant, run)
+
+    def _slower(self, run: Rerun, shown: _Shown) -> Iterator[Hypothesis]:
+        """Yield what may delay messages."""
+        yield from self._pauses()
+        # Where the hash is not known, a path between switches is one draw of many.
+        kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
+        ways = {
+            pair: frozenset(
+                port
+                for port in ports
+                if port in self._links and self._links[port].kind in kinds
+            )
+            for pair, ports in ways_of(run).items()
+        }
+        own = {
+            port.host: f"{port.host}:{port.interface}" for port in ports_of(run.plan)
+        }
+        slow = [own[host] for host in self._late if host in own]
+        measured = self._measured.fitted
+        left = 1 - shown.fitted.iteration_ns / measured.iteration_ns
+        # What a data plane that was late explains needs no slow link elsewhere.
+        if max(self._late.values(), default=0.0) < _EXPLAINED * left or not slow:
+            slow += slow_ports(ways, measured, shown.fitted, least=_LEAST_EXCESS)
+        for port in self._ends(slow):
+            rate_bps = self._links[port].rate_bps
+            if rate_bps:
+                yield self._of_port(
+                    "slow link",
+                    Assumption(kind="degrade", port=port, rate_bps=rate_bps),
+                    (0.03, 0.97),
+                )
+
+    def _of_port(
+        self, cause: str, assumed: Assumption, span: tuple[float, float]
+    ) -> Hypothesis:
+        link = self._links[assumed.port]
+        place = f"{link.link} {link.direction}"
+        return Hypothesis(cause=cause, place=place, assumed=(assumed,), span=span)
+
+    def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield where packets were lost that one end counted, and not the other."""
+        # Where a queue overflows, that is a consequence, and hides other losses.
+        full = self._counters.overflowing
+        paths = []
+        for end, (ports, other) in paths_of(run).items():
+            if full.isdisjoint(ports):
+                sent = self._sent.get(end, 0)
+                lost = max(0, sent - self._received.get(other, 0))
+                paths.append(Crossing(dict.fromkeys(ports, float(sent)), lost))
+        total = round(sum(each.lost for each in paths))
+        if total < max(_FEW_LOST, self._overflow + self._dropped):
+            return
+        known = [each.port for each in variant.assumed if each.probability]
+        likely = [
+            replace(
+                self._of_port(
+                    "loss",
+                    Assumption(kind="loss", port=port, probability=share),
+                    _LOSSES,
+                ),
+                span=None,
+                is_counted=True,
+                evidence=f"{total} packets did not arrive, or arrived wrong: "
+                f"{share:.2%} of what is sent over it",
+            )
+            for port, share in lossy_ports(
+                [*paths, *self._counters.through_switches(total)], known
+            )
+            if port in self._links and share <= _MOST_LOSS
+        ]
+        if likely:
+            yield replace(likely[0], alike=tuple(likely[1:_CANDIDATES]))
+
+    def _ends(self, ports: Iterable[str]) -> list[str]:
+        """Return the first ports with those of the other directions of their links.
+
+        What delays or loses acknowledgements is felt by the data of that direction.
+        """
+        both = [
+            each
+            for port in ports
+            if port in self._links
+            for each in (port, self._counters.other_end(port))
+            if each is not None
+        ]
+        return list(dict.fromkeys(both))[:_CANDIDATES]
+
+    def _without_bytes(self, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield what links without bytes may mean that their hash chooses."""
+        idle = self._counters.idle(run.result.link_bytes)
+        if not idle:
+            return
+        # A link that carries something the other way is not down.
+        dead = [port for port in idle if not self._counters.carries_back(port)]
+        if dead:
+            yield Hypothesis(
+                cause="dead uplink",
+                place=self._counters.names_of(dead),
+                assumed=tuple(Assumption(kind="down", port=port) for port in dead),
+                evidence="carried nothing of what the hash sends there",
+                is_counted=True,
+            )
+        groups = {self._links[port].equal_cost: node_of(port) for port in idle}
+        for group, switch in groups.items():
+            if len(groups) > 1 and all(
+                port in dead for port in idle if self._links[port].equal_cost == group
+            ):
+                continue
+            avoided = self._counters.avoided(group)
+            yield Hypothesis(
+                cause="hash imbalance",
+                place=switch,
+                assumed=tuple(
+                    Assumption(kind="avoided", port=port) for port in avoided
+                ),
+                evidence=f"nothing left by {self._counters.names_of(avoided)}, though "
+                "its hash chooses them: its routes may have changed",
+                is_counted=True,
+            )
+
+    def _pauses(self) -> Iterator[Hypothesis]:
+        """Yield the links whose sender was paused."""
+        whole_ns = self._all * self._measured.fitted.iteration_ns
+        for port, spans in self._paused.items():
+            link = self._links.get(port)
+            paused_ns = sum(end_ns - at_ns for _, at_ns, end_ns in spans)
+            if link is None or paused_ns < _LEAST_PAUSE * whole_ns:
+                continue
+            yield Hypothesis(
+                cause="pause",
+                place=f"{link.link} {link.direction}",
+                assumed=tuple(
+                    Assumption(
+                        kind="pause_storm",
+                        port=port,
+                        at_ns=at_ns,
+                        until_ns=end_ns,
+                        classes=(traffic_class,),
+                    )
+                    for traffic_class, at_ns, end_ns in spans
+                ),
+                evidence=f"counted pauses of {format_time(paused_ns)}",
+                is_counted=True,
+            )
+
+    def _fitted(self, variant: Variant, what: Hypothesis) -> Hypothesis | None:
+        """Return a fault with the parameter that fits best; None: none does."""
+        self._tried.append(f"{what.cause} at {what.place}")
+        if what.span is not None:
+            return self._bisected(variant, what, _STEPS)
+        shown = self._try(variant, what.assumed)
+        if shown is None:
+            return None
+        found = self._with(what, shown)
+        seen = self._measured.whole.resent_share
+        if what.cause != "loss" or seen < _TWICE * shown.whole.resent_share:
+            return found
+        # Not all packets are lost alike; those that matter are sent again.
+        more = self._bisected(variant, replace(what, span=_LOSSES), _STEPS)
+        if more is None:
+            return found
+        return replace(more, span=None, evidence=what.evidence)
+
+    def _finer(self, variant: Variant, best: Hypothesis) -> Hypothesis:
+        if best.span is None:
+            return best
+        found = self._bisected(variant, best, _MORE_STEPS)
+        return found if found is not None and found.fitted <= best.fitted else best
+
+    def _bisected(
+        self, variant: Variant, what: Hypothesis, steps: int
+    ) -> Hypothesis | None:
+        assert what.span is not None
+        low, high = what.span
+        is_slow = what.assumed[0].kind == "degrade"
+        best: Hypothesis | None = None
+        measured = self._measured.fitted
+        for _ in range(steps):
+            middle = exp((log(low) + log(high)) / 2)
+            assumed = tuple(self._at(each, middle) for each in what.assumed)
+            shown = self._try(variant, assumed)
+            # Where it does not even end, the fault is not as bad as that.
+            is_too_bad = True
+            if shown is not None:
+                found = self._with(replace(what, assumed=assumed), shown)
+                if best is None or found.fitted < best.fitted:
+                    best = found
+                is_too_bad = (
+                    takes_longer(shown.fitted, measured)
+                    if is_slow
+                    else shown.fitted.resent_share > measured.resent_share
+                )
+            if is_too_bad == is_slow:
+                low = middle
+            else:
+                high = middle
+        if best is None:
+            return None
+        text = "about " + (
+            format_rate(best.assumed[0].rate_bps or 0)
+            if is_slow
+            else f"{best.assumed[0].probability:.2%} of the packets"
+        )
+        evidence = f"fits the measured messages best: {text}"
+        return replace(best, span=(low, high), evidence=evidence)
+
+    def _at(self, assumed: Assumption, value: float) -> Assumption:
+        if assumed.kind != "degrade":
+            return replace(assumed, probability=value)
+        rate_bps = self._links[assumed.port].rate_bps or 0
+        return replace(assumed, rate_bps=max(1000, round(value * rate_bps)))
+
+    def _with(self, what: Hypothesis, shown: _Shown) -> Hypothesis:
+        if what.span is None:
+            whole = misfit(self._measured.whole, shown.whole)
+            return replace(what, misfit=whole, fitted=whole)
+        fitted = misfit(self._measured.fitted, shown.fitted)
+        return replace(what, misfit=self._judge(shown), fitted=fitted)
+
+    def _labelled(self, best: Hypothesis) -> Hypothesis:
+        """Name a slow port after its host, if that was among the latest ones."""
+        link = self._links[best.assumed[0].port]
+        ends = {
+            node_of(port)
+            for port, each in self._links.items()
+            if each.link == link.link
+        }
+        latest = max(self._waits.values(), default=0.0)
+        limit = max(LATE, _AMONG_LATEST * latest)
+        host = next((each for each in ends if self._waits.get(each, 0.0) >= limit), "")
+        if best.cause != "slow link" or not host:
+            return best
+        evidence = f"its data plane was late for {self._waits[host]:.0%} of the time"
+        return replace(best, cause="generator slow", place=host, evidence=evidence)
+
+
+def _ports(what: Hypothesis) -> frozenset[str]:
+    return frozenset(each.port for each in what.assumed)
+
+
+def _knows_paths(run: Rerun) -> bool:
+    return not isinstance(run.ecmp, DrawnPaths)
+
+
+def _is_timed(assumed: Iterable[Assumption]) -> bool:
+    return any(each.at_ns or each.until_ns != NEVER for each in assumed)
+
+
+def _is_random(assumed: Iterable[Assumption]) -> bool:
+    return any(each.probability for each in assumed)
+
+
+def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
+    """Return what fits best; of what fits alike, the one that assumes least."""
+    if not hypotheses:
+        return None
+    limit = min(each.fitted for each in hypotheses) + _RESOLVED
+    alike = [each for each in hypotheses if each.fitted <= limit]
+    return min(alike, key=lambda each: (len(_ports(each)), each.fitted))
+
+
+def _without_faults(results: RunResults) -> Variant:
+    """Return a run on a network as it would have been without any fault."""
+    manifest = results.manifest
+    variant = variant_of(manifest, str(results.path))
+    plan = results.plan()
+    return replace(
+        variant.with_faults(links=(), packets=(), drop=0.0),
+        ports=tuple(results.ports()),
+        shards={
+            each.agent: each.shards for each in (() if plan is None else plan.agents)
+        },
+        psn_seed=manifest.psn_seed,
+    )

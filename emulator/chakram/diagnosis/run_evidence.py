@@ -1,0 +1,188 @@
+"""What a run on a network, or a simulation of one, shows: messages, times, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from chakram.analysis.simulation_misfit import Pair, pauses
+from chakram.diagnosis.counterfactual import Rerun, recorded_iterations
+from chakram.foundation.errors import InputError
+from chakram.predict.routing import Router, ports_of
+from chakram.records.named_rows import OperationTable
+from chakram.records.row_layout import FlowRow, rows_of
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+Flow = tuple[Pair, int, int, int]
+"""A message: its pair of ranks, its time in ns, packets, and packets sent again."""
+
+Messages = tuple[dict[int, list[Flow]], dict[int, list[int]]]
+"""Messages of iterations, and the times of their jobs in ns, by their numbers."""
+
+End = tuple[str, int, int]
+"""End of a queue pair: job, rank, number."""
+
+_PACKETS = ("data_frames", "ack", "nak", "cnp")
+
+
+def measured_messages(results: RunResults, job: str | None) -> Messages:
+    """Return messages and times of measured iterations, by their numbers."""
+    names = ("job", "iteration", "src", "dst", "posted_ns", "last_acked_ns")
+    flows = results.table("flows", *names, "packets", "retransmitted", "measured")
+    flows = flows.filter(pc.field("measured"))
+    if job is not None:
+        flows = flows.filter(pc.field("job") == job)
+    columns = [flows[name].to_pylist() for name in (*names, "packets", "retransmitted")]
+    of_iteration: dict[int, list[Flow]] = {}
+    for name, iteration, src, dst, posted_ns, acked_ns, packets, again in zip(
+        *columns, strict=True
+    ):
+        of_iteration.setdefault(iteration, []).append(
+            (Pair(name, src, dst), acked_ns - posted_ns, packets, again)
+        )
+    times_ns = _by_iteration(recorded_iterations(results, job))
+    if not times_ns:
+        raise InputError(
+            str(results.path), "has no measured iteration that all ranks have ended"
+        )
+    return of_iteration, times_ns
+
+
+def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for (_, iteration), time_ns in times_ns.items():
+        found.setdefault(iteration, []).append(time_ns)
+    return found
+
+
+def simulated_messages(run: Rerun, job: str | None) -> Messages:
+    """Return messages and times of simulated iterations, by their numbers."""
+    table = OperationTable(run.plan)
+    flows: dict[int, list[Flow]] = {}
+    times_ns = _by_iteration(run.iterations_ns(job))
+    for row in rows_of(FlowRow, run.result.records.flows):
+        name, src = table.rank(row.rank)
+        if row.iteration in times_ns and job in (None, name):
+            pair = Pair(name, src, table.rank(row.peer)[1])
+            time_ns = row.last_acked_ns - row.posted_ns
+            flows.setdefault(row.iteration, []).append(
+                (pair, time_ns, row.packets, row.retransmitted)
+            )
+    return flows, times_ns
+
+
+def _begin_and_end(results: RunResults) -> tuple[int, int]:
+    ranks = results.table("ranks", "start_ns", "end_ns")
+    begin_ns = pc.min(ranks["start_ns"]).as_py()
+    return begin_ns or 0, pc.max(ranks["end_ns"]).as_py() or 0
+
+
+def generator_waits(results: RunResults) -> dict[str, float]:
+    """Return by host for which share of the run its data plane was late."""
+    begin_ns, end_ns = _begin_and_end(results)
+    names = ("port", "host", "generator_wait_ns")
+    table = results.table("ports", "time_ns", *names)
+    inside = (pc.field("time_ns") >= begin_ns) & (pc.field("time_ns") <= end_ns)
+    table = table.filter(inside).select(list(names)).group_by(["port", "host"])
+    waits: dict[str, float] = {}
+    counted = [("generator_wait_ns", "max"), ("generator_wait_ns", "min")]
+    for row in table.aggregate(counted).to_pylist():
+        waited_ns = row["generator_wait_ns_max"] - row["generator_wait_ns_min"]
+        share = waited_ns / max(1, end_ns - begin_ns)
+        waits[row["host"]] = max(share, waits.get(row["host"], 0.0))
+    return waits
+
+
+def is_generator_bound(results: RunResults) -> bool:
+    """Tell whether hosts held up any collective.
+
+    Barriers do not count: they are so short that any host is late for one at times.
+    """
+    table = results.table("collectives", "collective", "generator_bound")
+    bound = table.filter(pc.field("generator_bound"))["collective"].to_pylist()
+    return bool(set(bound) - {"barrier"})
+
+
+def sent_and_received(
+    results: RunResults,
+) -> tuple[dict[End, int], dict[End, int]]:
+    """Return the packets that ends of queue pairs sent, and those that they got."""
+    counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
+    ends = ["job", "rank", "qpn"]
+    table = results.table("queue_pairs", *ends, *counted).group_by(ends)
+    sent, received = {}, {}
+    for row in table.aggregate([(name, "max") for name in counted]).to_pylist():
+        end = row["job"], row["rank"], row["qpn"]
+        sent[end] = sum(row[f"{each}_tx_max"] for each in _PACKETS)
+        received[end] = sum(row[f"{each}_rx_max"] for each in _PACKETS)
+    return sent, received
+
+
+def counted_at_ports(results: RunResults, *names: str) -> list[int]:
+    """Return what all ports of hosts counted."""
+    table = results.table("ports", "port", *names).group_by(["port"])
+    table = table.aggregate([(name, "max") for name in names])
+    return [pc.sum(table[f"{name}_max"]).as_py() or 0 for name in names]
+
+
+def paused_spans(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
+    """Return by port of the fabric when which classes of it were paused."""
+    names = ("port", "traffic_class", "time_ns", "paused_ns")
+    table = results.table("link_samples", *names)
+    begin_ns, _ = _begin_and_end(results)
+    samples: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for port, number, time_ns, paused_ns in zip(
+        *(table[name].to_pylist() for name in names), strict=True
+    ):
+        samples.setdefault((port, number), []).append((time_ns - begin_ns, paused_ns))
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for (port, number), counted in samples.items():
+        for at_ns, end_ns in pauses(sorted(counted)):
+            found.setdefault(port, []).append((number, at_ns, end_ns))
+    return found
+
+
+def paths_of(run: Rerun) -> dict[End, tuple[frozenset[str], End]]:
+    """Return by end of a queue pair the ports that it sends over, and the other end."""
+    ports = ports_of(run.plan)
+    down = {each.port for each in run.assumed if each.kind == "down"}
+    links = tuple(
+        link
+        for link in run.topology.links
+        if down.isdisjoint((str(link.a), str(link.b)))
+    )
+    router = Router(
+        ports=ports, topology=replace(run.topology, links=links), ecmp=run.ecmp
+    )
+    index_of = {port.number: index for index, port in enumerate(ports)}
+    paths: dict[End, tuple[frozenset[str], End]] = {}
+    for rank in run.plan.ranks():
+        for queue_pair in rank.queue_pairs:
+            if queue_pair.local_rate_bps is not None:
+                continue
+            ends, _ = router(
+                index_of[rank.port],
+                queue_pair.remote_address,
+                queue_pair.remote_udp_port,
+                queue_pair.source_port,
+            )
+            job = rank.program.job
+            paths[job, rank.program.rank, queue_pair.qpn] = (
+                frozenset(map(str, ends)),
+                (job, queue_pair.peer_rank, queue_pair.remote_qpn),
+            )
+    return paths
+
+
+def ways_of(run: Rerun) -> dict[Pair, frozenset[str]]:
+    """Return by pair of ranks the ports that its messages leave by."""
+    ways: dict[Pair, frozenset[str]] = {}
+    for (job, rank, _), (ports, (_, peer, _)) in paths_of(run).items():
+        pair = Pair(job, rank, peer)
+        ways[pair] = ways.get(pair, frozenset()) | ports
+    return ways

@@ -1,0 +1,641 @@
+"""Suspects of a run: what differs from its nominal form, and the run without it.
+
+Nothing here says that a suspect cost time; ``chakram.analysis.cause_ranking`` finds
+out.  A suspect of class fault is broken, or differs from its peers: a declared fault, a
+link slower than links like it, a rank that computes longer than ranks with the same
+work, a hash that loads one of several equal paths more than the others.  A suspect of
+class limit is a part of the design: port rates, window, congestion control, other jobs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_high
+from typing import TYPE_CHECKING, Any
+
+from chakram.analysis.cause_ranking import CauseClass, Suspect
+from chakram.foundation.units import (
+    exact_rate,
+    format_rate,
+    format_size,
+    format_time,
+    parse_rate,
+)
+from chakram.preparation.planning import transport_plan
+from chakram.program.columns import COMPUTE
+from chakram.switch.ecmp import DrawnPaths
+from chakram.trace.open_ended_columns import NO_VALUE
+
+if TYPE_CHECKING:
+    from chakram.analysis.charged_causes import Cause
+    from chakram.diagnosis.counterfactual import Rerun, Variant
+    from chakram.program.operations import RankProgram
+    from chakram.records.run_records import LinkRecord
+    from chakram.topology.topology import Link, Topology
+
+Change = Callable[["Variant"], "Variant"]
+"""Removes a suspect from a variant."""
+
+_SLOWER = 0.9
+"""A link below this part of the rate of its peers is a suspect."""
+
+_LEAST_EXCESS = 0.01
+"""A rank whose work is longer than its peers' by this share of the time is one."""
+
+_UNEVEN = 1.1
+"""So much more than the mean of equal paths makes their hash one."""
+
+_AS_UNEVEN = 0.8
+_FASTER = 10
+_ANY_ORDER = 65_536
+_LINKS_LISTED = 3
+_ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
+
+_OF_LINK_FAULT = {
+    "degrade": "slow link",
+    "loss": "loss",
+    "corruption": "loss",
+    "pause_storm": "pause",
+    "down": "dead uplink",
+    "flap": "dead uplink",
+}
+_OF_PACKET_FAULT = {
+    "drop": "loss",
+    "corrupt": "loss",
+    "delay": "delay",
+    "reorder": "reordering",
+    "duplicate": "duplication",
+    "mark": "congestion control",
+    "not_ready": "receiver not ready",
+}
+ADVICE = {
+    "slow link": "check the speed, the cable and the rate limits of both ends",
+    "loss": "check cable, optics and error counters of both ends of the link",
+    "pause": "find out why the receiver pauses: a slow host, a storm, the wrong class",
+    "dead uplink": "check the port and its cable; bring the link back",
+    "slow compute": "compare clocks, throttling and processes of this host with others",
+    "late rank": "find out what this rank does before its peers begin",
+    "generator slow": "free the cores of this host, or use lower rates: chakram doctor",
+    "hash imbalance": "change the seed or the fields of the hash, spread source ports, "
+    "or use more queue pairs per pair of ranks",
+}
+"""By cause what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A suspect, and how to do without it.
+
+    Attributes:
+        suspect: What is suspected.
+        change: The run without it.
+        job: Of this job alone the time changes; None: of all.
+    """
+
+    suspect: Suspect
+    change: Change
+    job: str | None = None
+
+
+def cases_of(
+    variant: Variant,
+    run: Rerun,
+    *,
+    links: Sequence[LinkRecord],
+    charged: Sequence[Cause],
+    time_ns: int,
+    job: str | None = None,
+) -> list[Case]:
+    """Return the suspects of a simulated run, faults first.
+
+    Args:
+        variant: The run as it was.
+        run: What it did.
+        links: What went through its links.
+        charged: Causes on its critical path, the largest first.
+        time_ns: Mean time of an iteration.
+        job: The job that is explained; None: all.
+    """
+    topology = run.topology
+    return [
+        *_declared_link_faults(variant),
+        *_declared_packet_faults(variant, run),
+        *slow_links(topology),
+        *_ranks(variant, time_ns),
+        *_hashes(variant, run, links),
+        *_limits(variant, topology, links, charged),
+        *_other_jobs(variant, job),
+    ]
+
+
+def _fault(cause: str, place: str, change: Change, evidence: str, **more: Any) -> Case:
+    return Case(
+        suspect=Suspect(
+            cause=cause,
+            place=place,
+            evidence=evidence,
+            advice=ADVICE.get(cause, ""),
+            **more,
+        ),
+        change=change,
+    )
+
+
+def _declared_link_faults(variant: Variant) -> Iterator[Case]:
+    settings = variant.experiment.faults.links
+    words = variant.experiment.written.faults.links
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, each in enumerate(settings):
+        place = each.link if each.direction == "both" else f"{each.link} "
+        if each.direction != "both":
+            place += each.direction
+        groups.setdefault((_OF_LINK_FAULT[each.kind], place), []).append(at)
+    for (cause, place), members in groups.items():
+        gone = [settings[at] for at in members]
+
+        def change(of: Variant, gone: Sequence[object] = tuple(gone)) -> Variant:
+            left = tuple(
+                each
+                for each in of.experiment.faults.links
+                if not any(each is other for other in gone)
+            )
+            return of.with_faults(links=left)
+
+        yield _fault(
+            cause,
+            place,
+            change,
+            "; ".join(words[at].describe() for at in members),
+            remedy="without this fault",
+        )
+
+
+def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
+    faults = variant.experiment.faults
+    host_of = {port.number: port.host for port in run.plan.ports()}
+    link_of = {
+        (rank.program.job, rank.program.rank): run.topology.host_link(
+            host_of[rank.port]
+        ).name
+        for rank in run.plan.ranks()
+        if host_of[rank.port] in run.topology.hosts
+    }
+    if faults.drop:
+        yield _fault(
+            "loss",
+            "all ports",
+            lambda of: of.with_faults(drop=0.0),
+            f"ports drop {faults.drop:.2%} of what they receive",
+            remedy="without it",
+        )
+    for entry in faults.packets:
+        fault = entry.fault()
+        action = fault.action.name.lower()
+        # The port that does it is that of the sender, or of the receiver.
+        rank = fault.source if fault.at_send else fault.destination
+        jobs = [fault.job] if fault.job else [job.name for job in variant.jobs]
+        links = [
+            link_of[job, rank]
+            for job in jobs
+            if rank is not None and (job, rank) in link_of
+        ]
+        if len(links) == 1:
+            place = f"{links[0]} {'up' if fault.at_send else 'down'}"
+        else:
+            place = "ports of all senders" if fault.at_send else "all ports"
+
+        def change(of: Variant, gone: object = entry) -> Variant:
+            return of.with_faults(
+                packets=tuple(
+                    each for each in of.experiment.faults.packets if each is not gone
+                )
+            )
+
+        yield _fault(
+            _OF_PACKET_FAULT[action],
+            place,
+            change,
+            f"{fault.packets} packets, {action}, at the port",
+            remedy="without this fault",
+        )
+
+
+def slow_links(topology: Topology) -> Iterator[Case]:
+    """Yield the links that have less than the rate of links like them."""
+    peers: dict[tuple[int, ...], list[Link]] = {}
+    tiers = _tiers(topology)
+    for link in topology.links:
+        ends = tuple(sorted(tiers.get(end.node, -1) for end in (link.a, link.b)))
+        peers.setdefault(ends, []).append(link)
+    for alike in peers.values():
+        rates = [link.rate_bps for link in alike if link.rate_bps]
+        if not rates:
+            continue
+        usual_bps = median_high(rates)
+        for link in alike:
+            if not link.rate_bps or link.rate_bps >= _SLOWER * usual_bps:
+                continue
+
+            def change(
+                of: Variant, name: str = link.name, rate_bps: int = usual_bps
+            ) -> Variant:
+                return replace(of, link_rates_bps={**of.link_rates_bps, name: rate_bps})
+
+            yield _fault(
+                "slow link",
+                link.name,
+                change,
+                f"{format_rate(link.rate_bps)}; links like it have "
+                f"{format_rate(usual_bps)}",
+                remedy=f"at {format_rate(usual_bps)}",
+            )
+
+
+def _tiers(topology: Topology) -> dict[str, int]:
+    """Return by node how many links it is away from the nearest host."""
+    tiers = dict.fromkeys(topology.hosts, 0)
+    reached = list(topology.hosts)
+    for node in reached:
+        for link in topology.links_of(node):
+            for end in (link.a.node, link.b.node):
+                if end not in tiers:
+                    tiers[end] = tiers[node] + 1
+                    reached.append(end)
+    return tiers
+
+
+# Ranks.
+
+
+def _ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
+    for job in variant.jobs:
+        if variant.alone not in (None, job.name):
+            continue
+        alike: dict[object, list[RankProgram]] = {}
+        for program in job.programs:
+            alike.setdefault(_work(program), []).append(program)
+        for programs in alike.values():
+            if len(programs) > 1:
+                named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
+                yield from _odd_ranks(job.name, named, programs, time_ns)
+
+
+def _work(program: RankProgram) -> object:
+    """Return what ranks with the same communication have in common."""
+    columns = program.columns
+    rows = [row for row, kind in enumerate(columns.kinds) if kind != COMPUTE]
+    return tuple(
+        (columns.kinds[row], columns.algorithms[row], columns.trace_bytes[row])
+        for row in rows
+    )
+
+
+def _odd_ranks(
+    job: str, named: str, programs: Sequence[RankProgram], time_ns: int
+) -> Iterator[Case]:
+    """Yield ranks that compute longer, or begin later, than most of their peers."""
+    durations: dict[tuple[str, int], list[int]] = {}
+    tables = []
+    for program in programs:
+        rows = _computations(program)
+        tables.append((program, rows))
+        for key, row in rows.items():
+            durations.setdefault(key, []).append(program.columns.amounts[row])
+    # What most ranks lack should take no time.
+    usual_ns = {
+        key: median_high(sorted(found)) if 2 * len(found) > len(programs) else 0
+        for key, found in durations.items()
+    }
+    if len(programs) == 2:
+        usual_ns = {
+            key: min(found) if len(found) == 2 else 0
+            for key, found in durations.items()
+        }
+    starts: dict[int, list[int]] = {}
+    for program in programs:
+        for row, start_ns in enumerate(program.columns.starts_ns):
+            if start_ns != NO_VALUE:
+                starts.setdefault(row, []).append(start_ns)
+    for program, rows in tables:
+        columns = program.columns
+        longer = {
+            key: columns.amounts[row] - usual_ns[key]
+            for key, row in rows.items()
+            if columns.amounts[row] > usual_ns[key]
+        }
+        place = f"{named} {program.rank}"
+        # What peers lack, and what is before all messages, makes a rank late.
+        first = _first_message(program)
+        before = {key for key in longer if rows[key] < first and usual_ns[key] == 0}
+        for cause, keys in (
+            ("late rank", before),
+            ("slow compute", longer.keys() - before),
+        ):
+            excess_ns = sum(longer[key] for key in keys)
+            if excess_ns < _LEAST_EXCESS * time_ns or not keys:
+                continue
+            most = max(keys, key=lambda key: (longer[key], key))
+            yield _fault(
+                cause,
+                place,
+                _with_columns(
+                    job, program, amounts={rows[key]: usual_ns[key] for key in keys}
+                ),
+                f"computes {format_time(excess_ns)} longer than its peers in an "
+                f"iteration, most in {most[0]}",
+                remedy="with the durations of its peers",
+            )
+        late_ns = {
+            row: start_ns - median_high(sorted(starts[row]))
+            for row, start_ns in enumerate(columns.starts_ns)
+            if start_ns != NO_VALUE
+        }
+        latest_ns = max(late_ns.values(), default=0)
+        if latest_ns >= _LEAST_EXCESS * time_ns:
+            usual = {
+                row: columns.starts_ns[row] - max(0, lateness_ns)
+                for row, lateness_ns in late_ns.items()
+            }
+            yield _fault(
+                "late rank",
+                place,
+                _with_columns(job, program, starts_ns=usual),
+                f"its recorded starts are up to {format_time(latest_ns)} later than "
+                "those of its peers",
+                remedy="with the starts of its peers",
+            )
+
+
+def _computations(program: RankProgram) -> dict[tuple[str, int], int]:
+    """Return the rows of computations by name and how many had that name before."""
+    seen: Counter[str] = Counter()
+    rows = {}
+    for row in program.columns.rows_of(COMPUTE):
+        name = program.columns.name(row)
+        rows[name, seen[name]] = row
+        seen[name] += 1
+    return rows
+
+
+def _first_message(program: RankProgram) -> int:
+    kinds = program.columns.kinds
+    return next((row for row, kind in enumerate(kinds) if kind != COMPUTE), len(kinds))
+
+
+def _with_columns(
+    job: str, program: RankProgram, **changes: Mapping[int, int]
+) -> Change:
+    """Return the change of some rows of columns of a program."""
+
+    def change(of: Variant) -> Variant:
+        now = next(
+            each
+            for one in of.jobs
+            if one.name == job
+            for each in one.programs
+            if each.rank == program.rank
+        )
+        columns: dict[str, Any] = {}
+        for name, rows in changes.items():
+            columns[name] = array("q", getattr(now.columns, name))
+            for row, value in rows.items():
+                columns[name][row] = value
+        changed = replace(now, columns=replace(now.columns, **columns))
+        return of.with_programs(job, {program.rank: changed})
+
+    return change
+
+
+# Paths.
+
+
+def _hashes(
+    variant: Variant, run: Rerun, links: Sequence[LinkRecord]
+) -> Iterator[Case]:
+    if variant.ports is not None and isinstance(run.ecmp, DrawnPaths):
+        return  # the paths of that run are not known
+    switches = variant.experiment.fabric.simulated_switches
+    if switches is not None and switches.to_profile(1500).balancing != "hash":
+        return
+    uneven: dict[str, tuple[float, float]] = {}
+    groups: dict[str, list[LinkRecord]] = {}
+    for link in links:
+        if link.equal_cost is not None:
+            groups.setdefault(link.equal_cost, []).append(link)
+    for name, members in groups.items():
+        mean = sum(each.bytes for each in members) / len(members)
+        if len(members) > 1 and mean:
+            most = max(each.bytes for each in members) / mean
+            excess = (most - 1) * mean / (members[0].rate_bps or 1)
+            switch = name.rpartition("#")[0]
+            uneven[switch] = max(uneven.get(switch, (0.0, 0.0)), (most, excess))
+    worst, _ = max(uneven.values(), default=(0.0, 0.0))
+    if worst < _UNEVEN:
+        return
+    # Of those that are nearly as uneven, the one whose fullest path takes longest.
+    switch = max(
+        (name for name, (most, _) in uneven.items() if most >= _AS_UNEVEN * worst),
+        key=lambda name: uneven[name][1],
+    )
+    yield _fault(
+        "hash imbalance",
+        switch,
+        lambda of: of.edited(_balance),
+        f"one of its equal paths carries {uneven[switch][0]:.2f} times their mean",
+        remedy="with switches that send packets over equal paths in turn",
+        round=1,
+    )
+
+
+def _balance(document: dict[str, Any]) -> None:
+    fabric, transport = document["fabric"], document["transport"]
+    fabric["switches"] = {**(fabric.get("switches") or {}), "balancing": "round_robin"}
+    transport["reordering"] = {"accept": {"window": _ANY_ORDER}}
+
+
+# Limits.
+
+
+def _limit(
+    cause: str,
+    place: str,
+    change: Change,
+    what: str,
+    *,
+    job: str | None = None,
+    is_of_many: bool = False,
+) -> Case:
+    return Case(
+        suspect=Suspect(
+            cause=cause,
+            place=place,
+            kind=CauseClass.LIMIT,
+            remedy=what,
+            advice=what,
+            is_of_many=is_of_many,
+        ),
+        change=change,
+        job=job,
+    )
+
+
+def _limits(
+    variant: Variant,
+    topology: Topology,
+    links: Sequence[LinkRecord],
+    charged: Sequence[Cause],
+) -> Iterator[Case]:
+    host_links = {link.link for link in links if link.kind == "host"}
+    if any(topology.host_link(host).rate_bps for host in topology.hosts):
+        yield _limit(
+            "own port",
+            _ALL_HOSTS,
+            lambda of: of.edited(_faster_hosts),
+            "with ports of hosts ten times as fast",
+            is_of_many=True,
+        )
+    uplinks = {
+        link.name: _FASTER * link.rate_bps
+        for link in topology.uplinks()
+        if link.rate_bps
+    }
+    if uplinks:
+        yield _limit(
+            "contention",
+            _ALL_UPLINKS if len(uplinks) > 1 else next(iter(uplinks)),
+            lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
+            "with links between switches ten times as fast",
+            is_of_many=True,
+        )
+    named = {f"{each.link} {each.direction}": each for each in links}
+    full = sorted(
+        (each for each in links if each.rate_bps and each.bytes),
+        key=lambda each: -each.bytes / (each.rate_bps or 1),
+    )
+    places = [each.place for each in charged if each.place in named]
+    places += [f"{each.link} {each.direction}" for each in full]
+    for place in list(dict.fromkeys(places))[:_LINKS_LISTED]:
+        link = named[place]
+        if not link.rate_bps or link.port is None:
+            continue
+
+        def faster(
+            of: Variant, port: str = link.port, to: int = link.rate_bps
+        ) -> Variant:
+            rates = {**of.port_rates_bps, port: _FASTER * to}
+            return replace(of, port_rates_bps=rates)
+
+        is_own = link.link in host_links and link.direction == "up"
+        yield _limit(
+            "own port" if is_own else "contention",
+            place,
+            faster,
+            f"with that port at {format_rate(_FASTER * link.rate_bps)}",
+        )
+    overflowing = frozenset(each.link for each in links if each.drops)
+    if overflowing:
+        worst = max(links, key=lambda each: each.drops or 0)
+        yield _limit(
+            "queue overflow",
+            f"{worst.link} {worst.direction}",
+            lambda of: replace(of, without_queue_limit=overflowing),
+            "with queues that drop nothing",
+        )
+    window = run_window(variant)
+    if window:
+        yield _limit(
+            "window",
+            "all queue pairs",
+            lambda of: of.edited(
+                lambda document: document["transport"].update(window=f"{2 * window}B")
+            ),
+            f"with a window of {format_size(2 * window)}",
+        )
+    control = variant.experiment.transport.congestion_control
+    fixed_bps = dict(transport_plan(variant.experiment).congestion_parameters).get(
+        "rate_bps"
+    )
+    fastest_bps = max(
+        (topology.host_link(host).rate_bps or 0 for host in topology.hosts), default=0
+    )
+    # A fixed rate that is that of the port limits nothing.
+    if control.name not in ("none", "fixed_rate") or (
+        control.name == "fixed_rate"
+        and isinstance(fixed_bps, int)
+        and fixed_bps < fastest_bps
+    ):
+        yield _limit(
+            "congestion control",
+            control.name,
+            lambda of: of.edited(_without_control),
+            "with no congestion control",
+        )
+    if any(each.cause == "spurious timeout" for each in charged):
+        yield _limit(
+            "spurious timeout",
+            "all queue pairs",
+            lambda of: of.edited(_patient),
+            "with a timeout eight times as long",
+        )
+
+
+def run_window(variant: Variant) -> int:
+    """Return the window of a queue pair in bytes; 0: none."""
+    return transport_plan(variant.experiment).window_bytes
+
+
+def _faster_hosts(document: dict[str, Any]) -> None:
+    fabric = document["fabric"]
+
+    def faster(link: dict[str, Any]) -> None:
+        if link.get("rate"):
+            rate_bps = parse_rate(link["rate"], where="fabric.links.host.rate")
+            link["rate"] = exact_rate(_FASTER * rate_bps)
+
+    if "host" in (fabric.get("links") or {}):
+        faster(fabric["links"]["host"])
+    graph = (fabric.get("topology") or {}).get("graph")
+    if graph:
+        for link in graph["links"]:
+            if {*link["ends"]} & {*graph["hosts"]}:
+                faster(link)
+
+
+def _without_control(document: dict[str, Any]) -> None:
+    control = document["transport"]["congestion_control"]
+    document["transport"]["congestion_control"] = {
+        **dict.fromkeys(control, None),
+        "none": {},
+    }
+
+
+def _patient(document: dict[str, Any]) -> None:
+    from chakram.foundation.units import exact_time, parse_time
+
+    transport = document["transport"]
+    exponent = transport.get("local_ack_timeout")
+    if exponent is not None:
+        transport["local_ack_timeout"] = min(31, exponent + 3)
+        return
+    time_ns = parse_time(transport["retransmit_timeout"], where="retransmit_timeout")
+    transport["retransmit_timeout"] = exact_time(8 * time_ns)
+
+
+def _other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
+    experiment = variant.experiment
+    if variant.alone is not None or len(experiment.jobs) < 2:
+        return
+    for each in experiment.jobs:
+        if job not in (None, each.name) or each.is_background:
+            continue
+        others = ", ".join(one.name for one in experiment.jobs if one is not each)
+        yield _limit(
+            "contention",
+            f"job {others}",
+            lambda of, name=each.name: replace(of, alone=name),  # type: ignore[misc] # bound now
+            f"with job {each.name} alone",
+            job=each.name,
+        )

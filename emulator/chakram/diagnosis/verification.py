@@ -1,0 +1,524 @@
+"""Test what a run lost time by: simulate it without each suspect, and compare."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from chakram.analysis.cause_ranking import (
+    LEAST_SAVING,
+    CauseClass,
+    Finding,
+    Saving,
+    Suspect,
+    Verdict,
+    find_causes,
+    ranked,
+)
+from chakram.diagnosis.counterfactual import (
+    Rerun,
+    Variant,
+    mean_time,
+    recorded_iterations,
+    rerun,
+    variant_of,
+)
+from chakram.diagnosis.hypotheses import fit
+from chakram.diagnosis.suspects import ADVICE, Case, cases_of
+from chakram.foundation.errors import ChakramError, InputError
+from chakram.run_directory.manifest import SIMULATE
+
+if TYPE_CHECKING:
+    from chakram.analysis.charged_causes import Why
+    from chakram.diagnosis.hypotheses import Fit, Hypothesis
+    from chakram.run_directory.reader import RunResults
+
+    Say = Callable[[str], None]
+
+SEEDS, MORE_SEEDS = 8, 24
+"""Repetitions with other random numbers, and where so few leave a cause uncertain."""
+
+BUDGET_S = 60.0
+"""What testing the causes of a run may take, unless more is allowed."""
+
+_WARN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """The tested causes of a run, or why there are none.
+
+    Attributes:
+        verdict: The causes; None: they could not be tested.
+        reason: Why not, in a sentence; None: they were.
+    """
+
+    verdict: Verdict | None
+    reason: str | None = None
+
+
+def verify(
+    results: RunResults,
+    why: Why,
+    *,
+    job: str | None = None,
+    budget_s: float = BUDGET_S,
+    say: Say = lambda _: None,
+) -> Verified:
+    """Simulate a run without each suspect.
+
+    Args:
+        results: Of the run.
+        why: Its critical path.
+        job: The job that is explained; None: all.
+        budget_s: What the simulations may take, about.  Where that is too little for
+            all, limits of the design are left out first.
+        say: Told what it is going to cost, where that is long.
+    """
+    try:
+        return Verified(verdict=_verdict(results, why, job, budget_s, say))
+    except ChakramError as error:
+        return Verified(verdict=None, reason=str(error))
+
+
+def _verdict(
+    results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
+) -> Verdict:
+    if results.manifest.world != SIMULATE:
+        return _of_network(results, why, job, budget_s, say)
+    where = str(results.path)
+    _refuse_long(where, "simulating it took", _recorded_s(results), budget_s)
+    base = variant_of(results.manifest, where)
+    watch = _Watch()
+    recorded_ns = recorded_iterations(results, job)
+    # Of a run that was cut, no more is simulated than it recorded.
+    limit = len({each for _, each in recorded_ns}) if results.incomplete else None
+    run = rerun(base, measured=limit)
+    cost_s = watch.elapsed_s()
+    again_ns = run.iterations_ns(job)
+    if any(again_ns.get(key) != time_ns for key, time_ns in recorded_ns.items()):
+        raise InputError(
+            where,
+            "takes another time when it is simulated again: it was made by another "
+            "version, or its random numbers are not those of its seed",
+            "simulate the experiment again",
+        )
+    cases = _affordable(
+        _cases(base, run, results, why, job), where, cost_s, budget_s, say
+    )
+    timer = _Timer(base, run, cases, job, watch.at(budget_s), limit)
+    verdict = timer.exactly(
+        find_causes([case.suspect for case in cases], timer.times_ns)
+    )
+    if has_random_numbers(base):
+        verdict = timer.with_intervals(verdict)
+    return replace(verdict, notes=timer.notes)
+
+
+def _recorded_s(results: RunResults) -> float:
+    """Return how long the simulation took whose results these are."""
+    manifest = results.manifest
+    if manifest.ended_at is None:
+        return 0.0
+    ended = datetime.fromisoformat(manifest.ended_at)
+    return (ended - datetime.fromisoformat(manifest.started_at)).total_seconds()
+
+
+def _refuse_long(where: str, what: str, cost_s: float, budget_s: float) -> None:
+    if cost_s > budget_s:
+        raise InputError(
+            where,
+            f"{what} about {cost_s:.0f} s, more than the {budget_s:.0f} s allowed",
+            f"chakram why --budget {math.ceil(2 * cost_s)}",
+        )
+
+
+def _cases(
+    base: Variant, run: Rerun, results: RunResults, why: Why, job: str | None
+) -> list[Case]:
+    return cases_of(
+        base,
+        run,
+        links=results.links(),
+        charged=why.causes,
+        time_ns=mean_time(run.iterations_ns(job)),
+        job=job,
+    )
+
+
+def _affordable(
+    cases: list[Case], where: str, cost_s: float, budget_s: float, say: Say
+) -> list[Case]:
+    """Return what can be tested in time, and announce what that takes."""
+    if cost_s * len(cases) > budget_s:
+        cases = [case for case in cases if case.suspect.kind is CauseClass.FAULT]
+        say("limits of the design are not tested: that takes longer than --budget")
+    expected_s = cost_s * len(cases)
+    _refuse_long(where, f"testing {len(cases)} causes takes", expected_s, budget_s)
+    if expected_s > _WARN_S:
+        say(
+            f"testing {len(cases)} possible causes by simulation, about "
+            f"{expected_s:.0f} s (--no-verify leaves it out)"
+        )
+    return cases
+
+
+def _of_network(
+    results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
+) -> Verdict:
+    """Fit a simulation to a run on a network, and test the causes in that."""
+    say("fitting simulations to the measured messages (--no-verify leaves it out)")
+    watch = _Watch()
+    fitted = fit(results, job=job, budget_s=budget_s)
+    base, run = fitted.variant, fitted.run
+    simulated_ns = mean_time(run.iterations_ns(job))
+    unexplained = 1 - simulated_ns / fitted.measured_ns
+    notes = [
+        f"simulated without faults the messages are {fitted.null_misfit:.3f} off, "
+        + (f"with these {fitted.misfit:.3f}, " if fitted.found else "")
+        + f"with a noise of {fitted.noise:.3f}"
+    ]
+    generator = _generator(fitted, why, unexplained)
+    if not fitted.is_explained and generator is None:
+        notes.append(
+            "a part of the difference is not explained; simulated, too: "
+            + (", ".join(fitted.tried) or "nothing, for the records propose nothing")
+        )
+    own = [_fitted_case(found, why) for found, _ in fitted.found]
+    cost_s = watch.elapsed_s() / max(1, fitted.simulations)
+    named = {(case.suspect.cause, case.suspect.place) for case in own}
+    others = [
+        case
+        for case in _cases(base, run, results, why, job)
+        if (case.suspect.cause, case.suspect.place) not in named
+    ]
+    if cost_s * (len(own) + len(others)) > budget_s:
+        others = [case for case in others if case.suspect.kind is CauseClass.FAULT]
+    cases = [*own, *others]
+    timer = _Timer(base, run, cases, job, watch.at(budget_s), fitted.measured)
+    verdict = timer.exactly(
+        find_causes([case.suspect for case in cases], timer.times_ns)
+    )
+    rivals = {
+        case.suspect: tuple(_suspect_of(each, why) for each in others)
+        for case, (_, others) in zip(own, fitted.found, strict=True)
+    }
+    # What a simulation is off by in messages, it may be off by without a cause, too.
+    error = max(abs(unexplained), fitted.misfit)
+    least = abs(unexplained)
+    if has_random_numbers(base):
+        # The difference to one run is mostly theirs.
+        verdict, least = timer.with_intervals(verdict), 0.0
+    faults = [
+        replace(
+            finding,
+            saving=_with_error(finding.saving, error * (1 - finding.saving.share)),
+            rivals=rivals.get(finding.suspect, ()),
+        )
+        for finding in verdict.faults
+        # What saves less than the part that is not understood is not proven.
+        if finding.suspect in rivals
+        or max(finding.saving.share, finding.after_previous.share) > least
+    ]
+    if generator is not None:
+        faults.append(generator)
+    return replace(
+        verdict,
+        faults=ranked(faults),
+        limits=verdict.limits if fitted.is_explained else (),
+        notes=(*notes, *timer.notes),
+    )
+
+
+def _with_error(saving: Saving, error: float) -> Saving:
+    """Return a saving that differs by so much if it is held to the measured time."""
+    low, high = saving.share - error, saving.share + error
+    return replace(saving, low=min(saving.low, low), high=max(saving.high, high))
+
+
+def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
+    declared = next(
+        (each.fault for each in why.causes if each.place == hypothesis.place), None
+    )
+    evidence = hypothesis.evidence
+    if declared is not None:
+        evidence += f" (declared: {declared})"
+    return Suspect(
+        cause=hypothesis.cause,
+        place=hypothesis.place,
+        evidence=evidence,
+        advice=ADVICE[hypothesis.cause],
+        remedy="simulated without it",
+    )
+
+
+def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
+    def change(of: Variant) -> Variant:
+        left = tuple(each for each in of.assumed if each not in hypothesis.assumed)
+        return replace(of, assumed=left)
+
+    return Case(suspect=_suspect_of(hypothesis, why), change=change)
+
+
+def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
+    """Return late hosts, if what they may have cost is not explained by anything."""
+    named = {each.place for each, _ in fitted.found}
+    late = {host: share for host, share in fitted.late.items() if host not in named}
+    if not late:
+        # All hosts may be late; then they are on the critical path.
+        late = {
+            each.place: each.share
+            for each in why.causes
+            if each.cause == "generator slow" and each.place not in named
+        }
+    share = min(max(late.values(), default=0.0), unexplained)
+    if share < LEAST_SAVING:
+        return None
+    first, *others = late
+    saving = Saving(share=share, low=0.0, high=unexplained)
+    return Finding(
+        suspect=Suspect(
+            cause="generator slow",
+            place=first,
+            evidence=f"its data plane was late for {late[first]:.0%} of the time",
+            advice=ADVICE["generator slow"],
+        ),
+        saving=saving,
+        after_previous=saving,
+        rivals=tuple(
+            Suspect(cause="generator slow", place=each)
+            for each in others
+            if late[each] > late[first] / 2
+        ),
+    )
+
+
+def has_random_numbers(variant: Variant) -> bool:
+    """Tell whether a simulation depends on its seed in more than its paths."""
+    experiment = variant.experiment
+    faults = experiment.faults
+    links = experiment.fabric.to_topology(experiment.fabric.nports)
+    marks = links is not None and any(
+        link.ecn is not None and link.ecn.probability > 0 for link in links.links
+    )
+    return bool(
+        any(each.probability for each in variant.assumed)
+        or faults.drop
+        or faults.packets
+        or any(each.probability for each in faults.links)
+        or (marks and experiment.transport.ecn != "off")
+    )
+
+
+def _are_alike(variant: Variant) -> bool:
+    """Tell whether nothing happens in one iteration that does not in another."""
+    experiment = variant.experiment
+    faults = experiment.faults
+    return not (
+        any(
+            each.at_ns or each.when is not None or each.duration_ns is not None
+            for each in faults.links
+        )
+        or faults.packets
+        or faults.drop
+        or any(each.probability or each.at_ns for each in variant.assumed)
+        or any(job.repeat is not None or job.start_ns for job in experiment.jobs)
+        or experiment.arrivals is not None
+    )
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self._begin_s = time.monotonic()
+
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._begin_s
+
+    def at(self, elapsed_s: float) -> float:
+        """Return when so much time will have passed, as ``time.monotonic`` has it."""
+        return self._begin_s + elapsed_s
+
+
+class _Timer:
+    """Times a run without some of its suspects.
+
+    Until a suspect is confirmed, only the first measured iteration is simulated where
+    all are alike; *limit*: how many there are in the run, if not all.  After *until_s*
+    no suspect is tested any more, and no more random numbers are drawn than have to be.
+    """
+
+    def __init__(
+        self,
+        base: Variant,
+        run: Rerun,
+        cases: Sequence[Case],
+        job: str | None,
+        until_s: float,
+        limit: int | None = None,
+    ) -> None:
+        self._base = base
+        self._until_s = until_s
+        self._limit = limit
+        self._cases = cases
+        self._job = job
+        self._whole = self._of_interest(run.iterations_ns(job))
+        self._of_seed: dict[tuple[frozenset[int], int], int | None] = {}
+        self._skipped = 0
+        self._measured = 1 if _are_alike(base) else None
+        if self._measured is not None:
+            first = min(iteration for _, iteration in self._whole)
+            self._first = {
+                key: each for key, each in self._whole.items() if key[1] == first
+            }
+        else:
+            self._first = self._whole
+
+    def _of_interest(
+        self, times_ns: dict[tuple[str, int], int]
+    ) -> dict[tuple[str, int], int]:
+        """Leave out jobs that repeat until the others end."""
+        background = {
+            job.name for job in self._base.experiment.jobs if job.is_background
+        }
+        kept = {key: each for key, each in times_ns.items() if key[0] not in background}
+        return kept or times_ns
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left undone, in a sentence."""
+        if not self._skipped:
+            return ()
+        return (
+            f"--budget is used up: {self._skipped} simulations without single causes "
+            "were left out; what they would have shown is not known",
+        )
+
+    def times_ns(self, removed: frozenset[int]) -> int | None:
+        """Return the mean iteration in ns; see ``Times``."""
+        if not removed:
+            return mean_time(self._first)
+        if time.monotonic() > self._until_s:
+            self._skipped += 1
+            return None
+        return self._time_ns(removed, measured=self._measured)
+
+    def _time_ns(
+        self,
+        removed: frozenset[int],
+        *,
+        seed: int | None = None,
+        measured: int | None = None,
+    ) -> int | None:
+        variant = replace(self._base, seed=seed)
+        try:
+            for index in sorted(removed):
+                variant = self._cases[index].change(variant)
+            chosen = measured or self._limit
+            times_ns = rerun(variant, measured=chosen).iterations_ns(self._job)
+        except ChakramError:
+            return None
+        own = {self._cases[index].job for index in removed} - {None}
+        if own:
+            # The other jobs are gone: theirs stay what they were.
+            whole = self._whole if measured is None else self._first
+            times_ns = {**whole, **times_ns}
+        return mean_time(self._of_interest(times_ns))
+
+    def exactly(self, verdict: Verdict) -> Verdict:
+        """Return a verdict with what the whole run saves without each cause."""
+        if self._measured is None:
+            return verdict
+        faults, limits, small = [], [], []
+        for finding in (*verdict.faults, *verdict.limits):
+            exact = self._exact(finding)
+            # One that is masked by others saves little alone.
+            if exact.saving.share < LEAST_SAVING <= finding.saving.share:
+                small.append(finding.suspect)
+            elif finding in verdict.limits:
+                limits.append(exact)
+            else:
+                faults.append(exact)
+        return replace(
+            verdict,
+            faults=ranked(faults),
+            limits=ranked(limits),
+            excluded=(*verdict.excluded, *small),
+            joint=verdict.joint if faults else None,
+        )
+
+    def _exact(self, finding: Finding) -> Finding:
+        removed = self._removed(finding)
+        time_ns = self._time_ns(removed)
+        if time_ns is None:
+            return finding
+        share = 1 - time_ns / mean_time(self._whole)
+        return replace(finding, saving=Saving(share=share, low=share, high=share))
+
+    def _removed(self, finding: Finding) -> frozenset[int]:
+        """Return the indexes of the suspects of a finding."""
+        named = (finding.suspect, *finding.together_with)
+        return frozenset(
+            at for at, case in enumerate(self._cases) if case.suspect in named
+        )
+
+    def with_intervals(self, verdict: Verdict) -> Verdict:
+        """Return a verdict whose findings hold for other random numbers, too."""
+        faults, unsure = [], list(verdict.excluded)
+        for finding in verdict.faults:
+            sure = self._with_interval(finding)
+            if (
+                sure.saving.is_certain
+                or sure.together_with
+                or (sure.after_previous.share > sure.saving.share)
+            ):
+                faults.append(sure)
+            else:
+                unsure.append(finding.suspect)
+        return replace(
+            verdict,
+            faults=tuple(faults),
+            limits=tuple(
+                sure
+                for each in verdict.limits
+                if (sure := self._with_interval(each)).saving.is_certain
+            ),
+            excluded=tuple(unsure),
+        )
+
+    def _with_interval(self, finding: Finding) -> Finding:
+        removed = self._removed(finding)
+        for count in (SEEDS, MORE_SEEDS):
+            saving = self._of_seeds(removed, finding.saving.share, count)
+            if saving is None or saving.is_certain or time.monotonic() > self._until_s:
+                break
+        return finding if saving is None else replace(finding, saving=saving)
+
+    def _of_seeds(
+        self, removed: frozenset[int], share: float, count: int
+    ) -> Saving | None:
+        """Return a saving with the interval of its median over random numbers."""
+        samples = sorted(
+            1 - without / whole
+            for number in range(count)
+            if (whole := self._seeded(frozenset(), number))
+            and (without := self._seeded(removed, number))
+        )
+        if len(samples) < SEEDS:
+            return None
+        # Order statistics about two standard deviations from the middle one.
+        cut = max(1, int(len(samples) / 2 - math.sqrt(len(samples))))
+        return Saving(
+            share=share,
+            low=min(share, samples[cut]),
+            high=max(share, samples[-1 - cut]),
+        )
+
+    def _seeded(self, removed: frozenset[int], number: int) -> int | None:
+        if (removed, number) not in self._of_seed:
+            seed = self._base.experiment.seed + 1 + number
+            self._of_seed[removed, number] = self._time_ns(removed, seed=seed)
+        return self._of_seed[removed, number]

@@ -1,0 +1,1 @@
+"""Execution of a run: state machine, session with the agents, observers."""

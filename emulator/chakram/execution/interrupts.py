@@ -1,0 +1,118 @@
+"""Ctrl-C, SIGTERM and the end of the terminal, for the length of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import termios
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn, Self
+
+from chakram.foundation.errors import RunInterrupted
+
+_STANDARD_STREAMS = (1, 2)
+
+
+def _signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a run: not SIGHUP under ``nohup``."""
+    ends = (signal.SIGINT, signal.SIGTERM)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return ends
+    return (*ends, signal.SIGHUP)
+
+
+def _leave_terminal() -> None:
+    """Let output go nowhere that goes to a terminal which is no more.
+
+    Else the first word about how the run ends would be an error of its own.
+    """
+    for stream in _STANDARD_STREAMS:
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
+
+
+class Interrupts:
+    """Lets a signal end the current task in order.
+
+    While ``listener`` is set, the first signal is told to it; without one, or the
+    second time, the task is cancelled, which takes down whatever it had built.  Threads
+    other than the main one get no signals: there nothing is listened to.
+
+    Args:
+        what: What is ended, for the error that says so.
+
+    Attributes:
+        name: The signal that came, None as long as none has.
+        listener: Called with the name of the signal.
+
+    Raises:
+        RunInterrupted: At the end, if the task was cancelled by a signal.
+    """
+
+    def __init__(self, what: str = "run") -> None:
+        self._what = what
+        self.name: str | None = None
+        self.listener: Callable[[str], None] | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        self._task = asyncio.current_task()
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in _signals()}
+        loop = asyncio.get_running_loop()
+        for number in self._before:
+            loop.add_signal_handler(number, self._come, number.name)
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number, handler in self._before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)  # type: ignore[arg-type] # from getsignal
+        if isinstance(error, asyncio.CancelledError) and self.name is not None:
+            raise RunInterrupted(self._what, f"interrupted by {self.name}") from None
+
+    def _come(self, name: str) -> None:
+        if name == signal.SIGHUP.name:
+            _leave_terminal()
+        first = self.name is None
+        self.name = name
+        if first and self.listener is not None:
+            self.listener(name)
+        elif self._task is not None:
+            self._task.cancel()
+
+
+@contextmanager
+def interrupting_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt with a signal's name, in what knows no event loop.
+
+    Also where SIGINT was ignored, as it is for what a shell script starts with ``&``.
+    Threads other than the main one get no signals: nothing changes for them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def come(number: int, _: object) -> NoReturn:
+        if number == signal.SIGHUP:
+            _leave_terminal()
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, come) for number in _signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None stands for a handler that was not made by Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

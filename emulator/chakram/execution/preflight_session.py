@@ -1,0 +1,552 @@
+"""Tests a fabric before a run, over the agents, ports and queue pairs of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from chakram.execution.session import Session
+from chakram.foundation.errors import ChakramError, PlanError, RunFailed, RunInterrupted
+from chakram.plan.placement import place
+from chakram.plan.plan_check import check_plan
+from chakram.plan.probes import ProbeEvent, ProbeRow
+from chakram.preflight.confirmation import (
+    TRAINS,
+    Evidence,
+    is_late,
+    loss_copies,
+    may_lose,
+    resent_for_naks,
+    train_evidence,
+    train_packet,
+)
+from chakram.preflight.pair_results import (
+    Measured,
+    expected_bps,
+    passing,
+    rate_share,
+    report_of,
+)
+from chakram.preflight.probe_plan import (
+    SMALL_BYTES,
+    PathReport,
+    headers_bytes,
+    plan_probes,
+    probe_packets,
+    read_probes,
+)
+from chakram.preflight.rate_measurements import (
+    JOB,
+    Measurement,
+    measurement,
+    read_flows,
+)
+from chakram.preflight.report import PreflightSettings
+from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
+from chakram.preparation.planning import (
+    queue_pair_layout,
+    run_settings,
+    shards_of,
+    transport_plan,
+)
+from chakram.preparation.plugin_versions import with_plug_ins
+from chakram.records.row_layout import FLOW_FIELDS, RecordRows, rows_of
+from chakram.roce.constants import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.control.events import CountersSnapshot
+    from chakram.execution.interrupts import Interrupts
+    from chakram.execution.observer import Progress
+    from chakram.execution.state import Phase
+    from chakram.plan.plan import Plan, PortPlan
+    from chakram.plan.probes import ProbePacket, ProbePlan
+    from chakram.preflight.report import PreflightReport
+
+
+log = logging.getLogger(__name__)
+
+_PATHS_OF_SEVERAL = 8
+"""Source ports that are probed where packets may go several ways."""
+_LEAST_PACKETS = 128
+"""A shorter message would measure the round trip rather than the rate, and might meet
+none of the packets that a bad cable loses."""
+_MOST_BYTES = min(256 << 20, MAX_MESSAGE_BYTES)
+_HANG_TIMEOUT_NS = 10 * 10**9
+_REPEATS = 2
+"""Times that probes are sent again to pairs of which some kind is missing."""
+
+
+def preflight_settings(experiment: Experiment) -> PreflightSettings:
+    """Return what the experiment wants to be tested."""
+    wanted = experiment.preflight
+    paths = wanted.paths
+    if paths is None:
+        paths = 1 if experiment.fabric.tiers == 1 else _PATHS_OF_SEVERAL
+    return PreflightSettings(
+        path_mtu=wanted.path_mtu or transport_plan(experiment).path_mtu,
+        check_mtu=wanted.mtu,
+        check_classes=wanted.dscp_ecn_echo,
+        check_latency=wanted.pairs != "none",
+        check_rate=wanted.pairs == "rate",
+        check_permutation=wanted.permutation and wanted.pairs == "rate",
+        min_rate_share=wanted.min_rate,
+        min_permutation_share=wanted.min_permutation_rate,
+        max_latency_ns=wanted.max_latency_ns,
+        max_loss_share=wanted.max_loss,
+        rate_time_ns=wanted.duration_ns,
+        paths=paths,
+        rounds=wanted.rounds,
+    )
+
+
+@dataclass(slots=True)
+class _Collector:
+    """Keeps the rows that agents send, and says how far it is.
+
+    It is told by a session (``chakram.execution.session.RunObserver``).
+    """
+
+    progress: Progress
+    total: int
+    unit: str
+    rows: RecordRows = field(default_factory=RecordRows)
+    late: set[str] = field(default_factory=set)
+    _done: int = 0
+
+    def phase_changed(self, phase: Phase) -> None:
+        """The session has entered a phase."""
+        log.info("phase changed phase=%s", phase.name)
+
+    def iterations_done(self, iterations: int) -> None:
+        """All ranks have done so many iterations: there is one."""
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        """An agent has sent records."""
+        self.rows.extend(rows)
+        self._done += len(rows.flows) // len(FLOW_FIELDS)
+        self._done += sum(
+            row.count
+            for row in rows_of(ProbeRow, rows.probes)
+            if row.event == ProbeEvent.SENT
+        )
+        self.progress.iterations(min(self._done, self.total), self.total, self.unit)
+
+    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
+        """An agent has sent its counters: whether it was late for its work."""
+        if any(map(is_late, snapshot.loads)):
+            self.late.add(agent)
+
+    def agent_lost(self, agent: str) -> None:
+        """The connection to an agent is gone: the session ends."""
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        """An agent has something for people to read."""
+        self.progress.note(f"agent {agent}: {text}")
+
+
+@dataclass
+class Preflight:
+    """One preflight over connected agents.
+
+    Attributes:
+        experiment: What is to be run.
+        ports: All ports to test, in their order.
+        clients: The connected agents; free again when all is over.
+        clocks: Offsets of their clocks.
+        progress: Told how far it is.
+        interrupts: Who is told of signals.
+        run_id: Name of the run.
+        absent: By agent that could not be reached, why.
+    """
+
+    experiment: Experiment
+    _: KW_ONLY
+    ports: Sequence[PortPlan]
+    clients: Mapping[str, AgentClient]
+    clocks: Mapping[str, ClockOffset]
+    progress: Progress
+    interrupts: Interrupts
+    run_id: str
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._absent = dict(self.absent)
+        self._settings = preflight_settings(self.experiment)
+        self._transport = transport_plan(self.experiment)
+
+    async def run(self) -> PreflightReport:
+        """Test everything; return what was found.
+
+        Raises:
+            RunInterrupted: If the user ended it.
+            ChakramError: If an agent was lost while it went.
+        """
+        settings = self._settings
+        measured = Measured(
+            packets=probe_packets(self.ports, self._transport, settings)
+        )
+        measured.tested = {
+            way
+            for pairs in chosen_rounds(len(self.ports), settings.rounds)
+            for a, b in pairs
+            for way in ((a, b), (b, a))
+        }
+        await self._probe(measured)
+        await self._probe_again(measured)
+        if settings.sends_messages:
+            await self._send_messages(measured)
+        measured.absent = self._absent
+        return report_of(
+            self.ports, measured, transport=self._transport, settings=settings
+        )
+
+    # ---- probes ----------------------------------------------------------------------
+
+    async def _probe(self, measured: Measured) -> None:
+        while True:
+            ports = [port for port in self.ports if port.agent not in self._absent]
+            if len(ports) < 2:
+                return
+            plan = self._probe_plan(ports, self._settings)
+            try:
+                measured.paths = await self._count_probes("probing paths", plan)
+                measured.source_ports = _probes_of(plan).source_ports
+                return
+            except ChakramError as error:
+                # Whoever cannot open its ports is found; the others are tested.
+                if not self._leave_out(error):
+                    raise
+
+    async def _probe_again(self, measured: Measured) -> None:
+        """Send again to pairs of which a kind of probe is missing, with larger gaps.
+
+        What has been lost by chance, or by hosts that were busy, arrives then.
+        """
+        for attempt in range(1, _REPEATS + 1):
+            doubtful = {
+                pair for pair, report in measured.paths.items() if report.missing
+            }
+            # A host that was too late to send anything has no report.
+            doubtful |= {
+                pair
+                for pair in measured.tested
+                if pair not in measured.paths
+                and not {self.ports[place].agent for place in pair} & set(self._absent)
+            }
+            if not doubtful or not measured.source_ports:
+                return
+            plan = self._plan_of_pairs(
+                doubtful, self._settings, packets=measured.packets, slower=2**attempt
+            )
+            again = await self._count_probes("probing doubtful paths again", plan)
+            paths = dict(measured.paths)
+            for pair in doubtful & again.keys():
+                paths.setdefault(pair, PathReport()).merge(again[pair])
+            measured.paths = paths
+
+    def _plan_of_pairs(
+        self,
+        pairs: Collection[tuple[int, int]],
+        settings: PreflightSettings,
+        *,
+        packets: Sequence[ProbePacket],
+        slower: int = 1,
+        is_train: bool = False,
+    ) -> Plan:
+        """Return a plan in which only these pairs of ports send probes."""
+        places = sorted({place for pair in pairs for place in pair})
+        position = {place: number for number, place in enumerate(places)}
+        rounds = [
+            [way for a, b in each for way in ((a, b), (b, a)) if way in pairs]
+            for each in apart(all_rounds(len(self.ports)), self._switches())
+        ]
+        return self._probe_plan(
+            [self.ports[place] for place in places],
+            settings,
+            packets=packets,
+            rounds=[
+                [(position[a], position[b]) for a, b in each] for each in rounds if each
+            ],
+            slower=slower,
+            is_train=is_train,
+        )
+
+    def _probe_plan(
+        self, ports: Sequence[PortPlan], settings: PreflightSettings, **how: Any
+    ) -> Plan:
+        return plan_probes(
+            ports,
+            self._transport,
+            settings,
+            run_id=f"{self.run_id}-probes",
+            caps_bps={
+                name: client.description.max_rate_bps
+                for name, client in self.clients.items()
+            },
+            **how,
+        )
+
+    async def _count_probes(
+        self, what: str, plan: Plan
+    ) -> dict[tuple[int, int], PathReport]:
+        """Send probes; return by positions of ports what has become of them."""
+        planned = [each.probes for each in plan.agents if each.probes is not None]
+        first = _probes_of(plan)
+        collector = _Collector(
+            self.progress,
+            sum(each.packets_per_target * len(each.targets) for each in planned),
+            "probe",
+        )
+        await self._execute(what, plan, collector)
+        place_of = {port.number: place for place, port in enumerate(self.ports)}
+        return {
+            (place_of[source], place_of[destination]): report
+            for (source, destination), report in read_probes(
+                collector.rows.probes,
+                first.packets,
+                paths=len(first.source_ports),
+            ).items()
+            if source in place_of and destination in place_of
+        }
+
+    def _leave_out(self, error: ChakramError) -> bool:
+        """Go on without the agent that *error* is of; tell whether it is of one."""
+        for name, client in self.clients.items():
+            if name not in self._absent and error.where.startswith(client.where):
+                place = error.where.removeprefix(client.where).lstrip(": ")
+                hint = f" ({error.hint})" if error.hint else ""
+                self._absent[name] = (f"{place}: " if place else "") + (
+                    f"{error.found}{hint}"
+                )
+                return True
+        return False
+
+    # ---- messages --------------------------------------------------------------------
+
+    async def _send_messages(self, measured: Measured) -> None:
+        if self._settings.check_permutation:
+            measured.permutation = shifted(range(len(self.ports)))
+        reached, passes = self._passing(measured)
+        rounds = chosen_rounds(len(self.ports), self._settings.rounds)
+        programs = measurement(
+            rounds=apart(rounds, self._switches()),
+            reached=reached,
+            passes=passes,
+            permutation=measured.permutation,
+            size_of=self._size_of,
+            settings=self._settings,
+        )
+        if not programs.messages:
+            return
+        plan = self._plan(programs)
+        collector = _Collector(
+            self.progress,
+            sum(len(program.columns) for program in programs.programs) // 2,
+            "message",
+        )
+        try:
+            await self._execute("measuring pairs", plan, collector)
+        except RunInterrupted:
+            raise
+        except RunFailed as error:
+            # What was measured before stands; the rest is told to be missing.
+            measured.not_measured = error.found
+        measured.alone, measured.together = read_flows(collector.rows.flows, programs)
+        places = [program.rank for program in programs.programs]
+        resent = resent_for_naks(
+            collector.rows.queue_pairs,
+            collector.rows.ports,
+            places=places,
+            ports=self.ports,
+        )
+        measured.evidence = {
+            pair: Evidence(
+                hosts_late=any(
+                    self.ports[place].agent in collector.late for place in pair
+                ),
+                naks=pair in resent,
+            )
+            for pair in measured.tested
+        }
+        await self._confirm(measured)
+
+    async def _confirm(self, measured: Measured) -> None:
+        """Find out by probes what the figures of messages leave in doubt."""
+        settings = self._settings
+        slow = {}
+        resent = set()
+        passes = self._passing(measured)[1]
+        for pair in passes:
+            a, b = ends = [self.ports[place] for place in pair]
+            figures = measured.alone.get(pair)
+            rates = [port.rate_bps for port in ends if port.rate_bps is not None]
+            if settings.check_rate and rates:
+                share = rate_share(figures, a, b, self._transport)
+                if share is None or share < settings.min_rate_share:
+                    slow[pair] = min(rates)
+            if (
+                figures is not None
+                and figures.retransmitted > settings.max_loss_share * figures.packets
+            ):
+                resent.add(pair)
+        naks = {pair for pair in passes if measured.evidence[pair].naks}
+        unsure = may_lose(passes, resent=resent, naks=naks)
+        evidence = dict(measured.evidence)
+        if slow:
+            npaths = min(len(measured.source_ports), TRAINS)
+            address = self.ports[0].address
+            packet, count = train_packet(address, self._transport, min(slow.values()))
+            plan = self._plan_of_pairs(
+                slow,
+                replace(settings, paths=npaths, copies=count),
+                packets=(packet,) * (TRAINS // npaths),
+                is_train=True,
+            )
+            reports = await self._count_probes("sending trains over slow paths", plan)
+            for pair in slow.keys() & reports.keys():
+                best, agreed = train_evidence(
+                    reports[pair],
+                    size_bytes=packet.size_bytes,
+                    packets=count,
+                    rate_bps=slow[pair],
+                )
+                evidence[pair] = replace(
+                    evidence[pair], train_share=best, slow_share=agreed
+                )
+        if unsure:
+            size = self._transport.path_mtu + headers_bytes(self.ports[0].address)
+            plan = self._plan_of_pairs(
+                unsure,
+                replace(settings, copies=loss_copies(len(measured.source_ports))),
+                packets=(replace(measured.packets[0], size_bytes=size),),
+            )
+            reports = await self._count_probes("counting lost packets", plan)
+            for pair in unsure & reports.keys():
+                report = reports[pair]
+                sent = report.sent.total()
+                lost = max(0, sent - report.arrived.total() - report.drops)
+                evidence[pair] = replace(evidence[pair], probed=sent, lost=lost)
+        measured.evidence = evidence
+
+    def _passing(
+        self, measured: Measured
+    ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Return the pairs whose short packets arrive, and those whose longest do."""
+        npaths = len(measured.source_ports)
+        classes = {self._transport.dscp_ack << 2} & {p.tos for p in measured.packets}
+        needed = self._transport.path_mtu + headers_bytes(self.ports[0].address)
+        reached, passes = (
+            passing(
+                measured.paths,
+                measured.packets,
+                npaths=npaths,
+                packet_bytes=packet_bytes,
+                classes=classes,
+            )
+            for packet_bytes in (SMALL_BYTES, needed)
+        )
+        return reached, (passes if self._settings.check_mtu else reached)
+
+    def _switches(self) -> list[str]:
+        """Return what each port hangs on; its own name where nobody knows."""
+        topology = self.experiment.fabric.to_topology(len(self.ports))
+        hosts = () if topology is None else topology.hosts
+        return [
+            topology.switch_of(port.host)
+            if topology is not None and port.host in hosts
+            else port.host
+            for port in self.ports
+        ]
+
+    def _size_of(self, pair: tuple[int, int]) -> int:
+        """Return what a pair can send in the time that it has."""
+        settings = self._settings
+        source, destination = (self.ports[place] for place in pair)
+        least = _LEAST_PACKETS * self._transport.path_mtu
+        payload_bps = expected_bps(
+            source, destination, self._transport, size_bytes=least
+        )
+        if payload_bps is None:
+            return settings.unrated_bytes
+        wanted = int(payload_bps * settings.rate_time_ns / 8e9)
+        return min(max(wanted, least), _MOST_BYTES)
+
+    def _plan(self, programs: Measurement) -> Plan:
+        experiment = self.experiment
+        ports = [self.ports[program.rank] for program in programs.programs]
+        plan = place(
+            {JOB: programs.programs},
+            ports,
+            {},
+            self._transport,
+            replace(
+                run_settings(experiment),
+                warmup=0,
+                measured=1,
+                sync="free",
+                gap_ns=0,
+                credits=0,
+                drop_ratio=0.0,
+                faults=(),
+                sample_bin_ns=0,
+                jobs=(),
+            ),
+            shards=shards_of(experiment, ports),
+            run_id=f"{self.run_id}-preflight",
+            layout=queue_pair_layout(experiment),
+        )
+        problems = check_plan(plan)
+        if problems:
+            raise PlanError("preflight", problems[0])
+        return with_plug_ins(plan, experiment)
+
+    # ---- sessions --------------------------------------------------------------------
+
+    async def _execute(self, what: str, plan: Plan, collector: _Collector) -> None:
+        """Let the agents execute *plan*; they are free for the next one afterwards."""
+        self.progress.phase(what)
+        plans = {agent.agent: agent for agent in plan.agents}
+        clients = {name: self.clients[name] for name in plans}
+        session = Session(
+            plans=plans,
+            clients=clients,
+            clocks=self.clocks,
+            observer=collector,
+            hang_timeout_ns=max(self.experiment.hang_timeout_ns, _HANG_TIMEOUT_NS),
+            iterations_of=plan.iterations_of(),
+        )
+        self.interrupts.listener = session.interrupt
+        try:
+            await session.run()
+        except ChakramError as error:
+            # Some may still be preparing what another one has refused.
+            await _free(clients.values(), why=error.found)
+            raise
+        finally:
+            self.interrupts.listener = None
+        await _free(clients.values())
+
+
+def _probes_of(plan: Plan) -> ProbePlan:
+    """Return the probes of the first agent; those of others differ by their targets."""
+    return next(each.probes for each in plan.agents if each.probes is not None)
+
+
+async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> None:
+    """Let agents forget what they did; end it first, if *why* says that it has to."""
+
+    async def free(client: AgentClient) -> None:
+        # One that is lost has said so; its run is over in any case.
+        with suppress(ChakramError):
+            if why is not None:
+                await client.abort(why)
+            await client.reset()
+
+    await asyncio.gather(*map(free, clients))

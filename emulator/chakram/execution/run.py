@@ -1,0 +1,472 @@
+"""One run: the fabric, predictions, agents, a session, and what is written about it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from chakram.execution.fabric_counters import link_records, switch_banners
+from chakram.execution.observer import Observer
+from chakram.execution.preflight_run import connect, preflight_failed
+from chakram.execution.preflight_session import Preflight
+from chakram.execution.session import Session
+from chakram.fabric.labs.link_counters import LabCounters
+from chakram.foundation.errors import ChakramError, FabricError
+from chakram.predict.routing import Ways
+from chakram.predict.simulator.switch_fabric import port_names
+from chakram.preparation.link_faults import LinkFaults
+from chakram.preparation.planning import ports_needed, transport_plan
+from chakram.preparation.predictions import (
+    FEW_EVENTS,
+    alone_events,
+    alone_times,
+    apart,
+    bounds,
+    early_timeouts,
+    fair_times,
+    medians,
+    path_draws,
+    simulate_draws,
+)
+from chakram.preparation.run_description import (
+    Reference,
+    agent_banners,
+    agent_facts,
+    faults_disturbed,
+    injected_banners,
+    invalid_banners,
+    verification_banners,
+)
+from chakram.records.counter_slots import INJECTED, INVALID
+from chakram.records.named_rows import OperationTable
+from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
+from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.preflight_files import preflight_summary, save_preflight
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.execution.interrupts import Interrupts
+    from chakram.execution.request import RunRequest
+    from chakram.fabric.fabric_types.base import World
+    from chakram.metrics.live_rows import LiveRows
+    from chakram.metrics.state import MetricsState
+    from chakram.plan.plan import Plan
+    from chakram.preparation.job_loading import LoadedJob
+    from chakram.records.run_records import LinkRecord
+    from chakram.run_directory.writer import RunDirectory
+
+
+_LINKS_INTERVAL_S = 1
+_PSN_SEED_BITS = 53
+"""As many as every reader of JSON keeps."""
+_INJECTED = {name: f"injected_{name}" for name in INJECTED}
+_INVALID = {name: f"invalid_{name}" for name in INVALID}
+_VERIFIED = {
+    "packets": "verified_packets",
+    "icrc_errors": "invalid_icrc",
+    "wrong_payloads": "wrong_payload_packets",
+}
+"""Counters of all agents by the names that ``run.json`` has for them."""
+_RESENT = {"timeout": "retransmitted_packets_timeout"}
+_LOSSES = {name: name for name in ("nak_sent", "nak_received")}
+
+
+def psn_seed_of(experiment: Experiment) -> int:
+    """Return the seed of the first PSNs of a run.
+
+    Nobody who only knows the experiment shall know which PSNs are under way.
+    """
+    psn_seed = experiment.transport.psn_seed
+    return secrets.randbits(_PSN_SEED_BITS) if psn_seed is None else psn_seed
+
+
+class Run:
+    """One run, from loaded jobs to a finished run directory."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        jobs: Sequence[LoadedJob],
+        directory: RunDirectory,
+        metrics: MetricsState,
+        interrupts: Interrupts,
+        *,
+        live: LiveRows | None,
+        iterations: int,
+    ) -> None:
+        self._request = request
+        self._alone = request.alone
+        self._experiment = request.experiment
+        self._progress = request.progress
+        self._interrupts = interrupts
+        # Somebody may look while the run goes on.
+        self._live = live
+        self._jobs = jobs
+        self._directory = directory
+        self._run_id = directory.manifest.run_id
+        self._psn_seed = psn_seed_of(request.experiment)
+        self._metrics = metrics
+        self._observer = Observer(
+            directory, metrics, request.progress, iterations, live
+        )
+        self._world: World | None = None
+        self._counters = (LabCounters(), LabCounters())
+        self._late_ns = 0
+        self._link_faults: LinkFaults | None = None
+        self._table: OperationTable | None = None
+        self._uncounted: tuple[str, ...] = ()
+        self.reference = Reference()
+        self.error: ChakramError | None = None
+
+    @property
+    def began(self) -> bool:
+        """Whether any traffic was to flow: else there is nothing to show."""
+        return self._observer.began
+
+    async def execute(self) -> None:
+        """Do everything that needs the fabric; it is gone when this returns."""
+        experiment = self._experiment
+        self._progress.phase("building the fabric")
+        async with AsyncExitStack() as stack:
+            world = await stack.enter_async_context(
+                experiment.fabric.open(
+                    seed=experiment.seed,
+                    nports=ports_needed(self._jobs),
+                    processes=experiment.agents.shards,
+                    lab_name=experiment.lab_name,
+                    logs=self._directory.path,
+                )
+            )
+            self._world = world
+            if world.lab is not None and world.lab.lifetime == "up":
+                self._progress.note(
+                    f"lab {experiment.lab_name} is up: used as it stands"
+                )
+            plan = self._request.plan(
+                self._jobs, world.ports, self._run_id, psn_seed=self._psn_seed
+            )
+            agents = {agent.agent for agent in plan.agents}
+            clients: dict[str, AgentClient] = {}
+            # Before predictions, which may take minutes: certificates may be missing,
+            # agents may not listen or may be of another version.
+            for address in world.agents:
+                if address.name in agents:
+                    clients[address.name] = await stack.enter_async_context(
+                        await connect(address)
+                    )
+            await self._predict(plan, world)
+            clocks = {
+                name: await client.measure_clock() for name, client in clients.items()
+            }
+            if experiment.preflight.action != "off":
+                await self._preflight(plan, clients, clocks)
+            self._begin(plan, world, clients, clocks)
+            before = await world.counters()
+            sample_bin_ns = experiment.records.sample_bin_ns
+            if experiment.fabric.is_modelled:
+                await world.sample_links(sample_bin_ns)
+            session = Session(
+                plans={agent.agent: agent for agent in plan.agents},
+                clients=clients,
+                clocks=clocks,
+                observer=self._observer,
+                hang_timeout_ns=experiment.hang_timeout_ns,
+                iterations_of=plan.iterations_of(),
+                duration_limit_ns=experiment.stop_if.duration_ns,
+                starting=self._begin_faults if experiment.faults.links else None,
+                progressed=self._begin_more_faults,
+            )
+            self._progress.phase("preparing agents")
+            watch = asyncio.create_task(self._watch_links(world, before), name="links")
+            self._interrupts.listener = session.interrupt
+            try:
+                await session.run()
+            finally:
+                self._interrupts.listener = None
+                if self._link_faults is not None:
+                    self._link_faults.end(time.monotonic_ns())
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+                await self._count_links(world, before)
+                # How the run ended counts, as above.
+                with suppress(FabricError):
+                    if experiment.faults.links:
+                        await world.disturb_links(())
+                    if experiment.fabric.is_modelled:
+                        self._directory.add_link_samples(await world.link_samples())
+            self._progress.phase("collecting")
+
+    async def _begin_faults(self, start_ns: int) -> None:
+        """Let links fail, at times from the start of the run."""
+        world = self._world
+        assert world is not None
+        assert world.topology is not None
+        faults = LinkFaults(self._experiment.faults.links, world.topology, start_ns)
+        self._link_faults = faults
+        if world.lab is not None and world.lab.lifetime == "up":
+            # Whoever was killed has not ended his own.
+            await world.disturb_links(())
+        await world.disturb_links(faults.happening())
+
+    def _begin_more_faults(
+        self, iterations: Sequence[tuple[int, int]]
+    ) -> Coroutine[object, object, None] | None:
+        """Let those links fail that do so with an iteration that has begun."""
+        faults, table, world = self._link_faults, self._table, self._world
+        if faults is None or table is None or world is None or faults.all_began:
+            return None
+        begun = {(table.rank(number)[0], each) for number, each in iterations}
+        beginning = faults.beginning(begun, time.monotonic_ns())
+        return world.disturb_links(beginning) if beginning else None
+
+    async def _count_links(self, world: World, before: LabCounters) -> None:
+        """Note what went through the links.
+
+        How the run ended counts, not that nobody is left who counts: what was measured
+        is there.
+        """
+        try:
+            self._counters = (before, await self._read_counters(world))
+        except FabricError as error:
+            self._uncounted = (f"what went through the links is not known: {error}",)
+
+    async def _preflight(
+        self,
+        plan: Plan,
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+    ) -> None:
+        """Test the ports of the run before it.
+
+        Raises:
+            PreflightFailed: If something is wrong, and the experiment minds.
+        """
+        report = await Preflight(
+            self._experiment,
+            ports=plan.ports(),
+            clients=clients,
+            clocks=clocks,
+            progress=self._progress,
+            interrupts=self._interrupts,
+            run_id=self._run_id,
+        ).run()
+        save_preflight(
+            self._directory.path,
+            report,
+            run_id=self._run_id,
+            dilation=self._experiment.dilation,
+        )
+        self._metrics.set_preflight(report.findings)
+        minds = self._experiment.preflight.action == "require"
+        self._directory.update(
+            preflight=preflight_summary(report),
+            banners=(
+                *self._directory.manifest.banners,
+                *(f"preflight: {finding}" for finding in report.findings),
+            ),
+        )
+        for finding in report.findings:
+            self._progress.note(f"preflight: {finding.verdict} {finding}")
+        error = preflight_failed(report)
+        if error is not None and minds:
+            raise error
+
+    async def _read_counters(self, world: World) -> LabCounters:
+        """Return what the fabric has counted, and tell the metrics of switches."""
+        counters = await world.counters()
+        if world.topology is not None and counters.ports:
+            self._metrics.set_switches(world.topology, counters)
+            self._late_ns = max(self._late_ns, counters.process["late_ns"])
+        return counters
+
+    async def _watch_links(self, world: World, before: LabCounters) -> None:
+        """Keep the metrics of the links up to date, if somebody may look at them."""
+        topology = world.topology
+        if self._live is None or topology is None or not before.links:
+            return
+        # From nothing on: rates need to know where a counter began.
+        self._show_links(link_records(topology, before, before))
+        while True:
+            await asyncio.sleep(_LINKS_INTERVAL_S)
+            counters = await self._read_counters(world)
+            self._show_links(link_records(topology, before, counters))
+
+    def _show_links(self, links: Sequence[LinkRecord]) -> None:
+        for link in links:
+            self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
+
+    async def _predict(self, plan: Plan, world: World) -> None:
+        """Say beforehand what the run should take."""
+        if world.topology is None:
+            return
+        if world.ecmp is not None:
+            self.reference.ways = Ways(plan, world.topology, world.ecmp)
+        wanted = self._experiment.predict
+        if "bound" in wanted:
+            least = await asyncio.to_thread(bounds, plan, world.topology)
+            self.reference.bounds.update(least.times_ns)
+            self.reference.ceilings.update(least.ceilings_ns)
+            self.reference.flow_bound = least.of_message
+            self.reference.fair_times = fair_times(plan, world.topology)
+        has_switches = self._experiment.fabric.has_switches
+        seed = self._experiment.seed
+        how = plan, world.topology, seed, self._experiment.fabric.switching(seed)
+        if "alone" in wanted and has_switches:
+            self._progress.phase("simulating collectives alone")
+            few = alone_events(plan, world.topology) <= FEW_EVENTS
+            alone = await (asyncio.to_thread if few else apart)(alone_times, *how)
+            self.reference.alone.update(alone.times_ns)
+            self.reference.notes += alone.notes
+        if "simulate" in wanted and has_switches:
+            self._progress.phase("simulating")
+            hashes = path_draws(
+                self._experiment.fabric, world.topology, seed, known=world.ecmp
+            )
+            self.reference.predictions, notes = await apart(
+                simulate_draws,
+                plan,
+                world.topology,
+                seed,
+                hashes,
+                self._experiment.faults,
+            )
+            self.reference.notes += notes
+            for note in notes:
+                self._progress.note(note)
+        identities = OperationTable(plan).identities
+        for source, times_ns in (
+            ("bound", self.reference.bounds),
+            ("alone", self.reference.alone),
+            *medians(self.reference.predictions).items(),
+        ):
+            self._metrics.set_predictions(source, times_ns, identities)
+
+    def _begin(
+        self,
+        plan: Plan,
+        world: World,
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+    ) -> None:
+        offset_of_rank = {
+            rank.number: -clocks[agent.agent].offset_ns
+            for agent in plan.agents
+            for rank in agent.ranks
+        }
+        unix_offset_ns = time.time_ns() - time.monotonic_ns()
+        descriptions = {
+            name: client.description for name, client in sorted(clients.items())
+        }
+        self._directory.update(
+            unix_offset_ns=unix_offset_ns,
+            clocks={
+                name: ClockReading(
+                    offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
+                )
+                for name, clock in clocks.items()
+            },
+            banners=(
+                *self._directory.manifest.banners,
+                *world.notes,
+                *agent_banners(descriptions),
+            ),
+            agents=agent_facts(descriptions),
+        )
+        operations = self._directory.begin(
+            plan,
+            offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
+            ports=[] if world.topology is None else port_names(world.topology),
+        )
+        self._table = operations
+        self._observer.begin(operations.identities, plan.planned_iterations())
+        self._metrics.set_plan(plan)
+        self._metrics.set_epoch(unix_offset_ns * 1e-9)
+        if self._live is not None:
+            self._live.begin(plan.agents)
+        for name, clock in clocks.items():
+            self._metrics.set_clock(
+                name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
+            )
+
+    def _verification(self) -> dict[str, object]:
+        """Return how packets were looked at, and what was found."""
+        transport = transport_plan(self._experiment)
+        found = self._observer.counted(_VERIFIED)
+        return {
+            "every": transport.verify_every,
+            "has_icrcs": transport.icrc != "off",
+            **{name: found.get(name, 0) for name in _VERIFIED},
+        }
+
+    def finish(self, error: ChakramError | None) -> None:
+        """Close the run directory; *error* is why the run is not complete."""
+        try:
+            self._observer.close()
+        except ChakramError as failure:
+            error = error or failure
+        self.error = error
+        before, after = self._counters
+        topology = self._world.topology if self._world is not None else None
+        captures = self._world.captures if self._world is not None else None
+        links = link_records(topology, before, after) if topology else []
+        faults = self._experiment.faults
+        injected = self._observer.counted(_INJECTED)
+        invalid = self._observer.counted(_INVALID)
+        dropped = self._observer.counted({"records": "samples_dropped"})
+        disturbed = self._observer.disturbed(len(faults.packets))
+        self._directory.finish(
+            COMPLETE if error is None else PARTIAL if self.began else FAILED,
+            ended=datetime.now(UTC),
+            reason=None if error is None else str(error),
+            links=links,
+            bound=self.reference.bounds,
+            alone=self.reference.alone,
+            ceiling=self.reference.ceilings,
+            flow_bound=self.reference.flow_bound,
+            messages=MessageColumns(self.reference.fair_times, self.reference.ways),
+            predictions=self.reference.predictions,
+            banners=(
+                *self._directory.manifest.banners,
+                *self._observer.banners,
+                *self._uncounted,
+                *switch_banners(before.process, after.process, self._late_ns),
+                *self.reference.notes,
+                *(
+                    injected_banners(
+                        injected, disturbed, faults, alone=self._request.alone
+                    )
+                    if self.began
+                    else ()
+                ),
+                *(self._link_faults.banners() if self._link_faults else ()),
+                *early_timeouts(
+                    self._observer.counted(_RESENT).get("timeout", 0),
+                    sum(self._observer.counted(_LOSSES).values())
+                    + sum(injected.values())
+                    + sum(link.drops or 0 for link in links),
+                ),
+                *invalid_banners(invalid),
+                *verification_banners(self._observer.counted(_VERIFIED)),
+                *(captures.banners() if captures is not None else ()),
+            ),
+            samples_dropped=dropped.get("records", 0),
+            injected=injected,
+            invalid=invalid,
+            verification=self._verification(),
+            psn_seed=self._psn_seed,
+            packet_faults=faults_disturbed(disturbed, faults),
+            link_faults=()
+            if self._link_faults is None
+            else self._link_faults.described(self._experiment.written.faults.links),
+            generator=self._observer.generator(),
+        )
+        self._show_links(links)
+        self._metrics.set_state(self._directory.manifest.status)
+        self._metrics.set_end_time(time.time())

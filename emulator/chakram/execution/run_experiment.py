@@ -1,0 +1,139 @@
+"""Runs an experiment from its file to its run directory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from chakram.analysis.run_causes import why_of
+from chakram.execution.interrupts import Interrupts
+from chakram.execution.outcome import RunOutcome
+from chakram.execution.request import RunRequest, new_run_id
+from chakram.execution.run import Run
+from chakram.foundation.errors import ChakramError, InputError, RunInterrupted
+from chakram.metrics.exporter import MetricsServer, exposition, open_listener
+from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.state import MetricsState, metrics_of
+from chakram.preparation.link_faults import refuse_faults_of_runs
+from chakram.preparation.planning import planned_ports, refuse_neighbours_on_one_port
+from chakram.run_directory.reader import RunResults, open_run
+
+if TYPE_CHECKING:
+    from chakram.execution.observer import Progress
+
+
+_MOST_EXPLAINED_MESSAGES = 200_000
+"""Of a run whose metrics have causes of lost time; it ends some seconds later."""
+
+
+async def run_experiment(request: RunRequest) -> RunOutcome:
+    """Bring the fabric up, replay, collect, tear down.
+
+    Returns:
+        The outcome, also of a run that ended early: what was recorded is kept.
+
+    Raises:
+        ChakramError: If nothing was run: wrong input, no rights, no agent.
+        RunInterrupted: If the user ended it before it had begun, or insisted.
+    """
+    experiment, progress = request.experiment, request.progress
+    refuse_faults_of_runs(experiment)
+    async with AsyncExitStack() as stack:
+        # Before anything is built: a port that is taken is said at once.
+        listener = live = None
+        if experiment.metrics.listen is not None:
+            listener = open_listener(experiment.metrics.listen)
+            stack.enter_context(closing(listener))
+            live = LiveRows()
+        interrupts = stack.enter_context(Interrupts())
+        jobs = await asyncio.to_thread(request.jobs)
+        started = datetime.now(UTC)
+        run_id = new_run_id(started)
+        # What does not fit onto the fabric is said before anything is made for it.
+        plan = request.plan(jobs, planned_ports(experiment, jobs), run_id)
+        if experiment.fabric.has_switches:
+            refuse_neighbours_on_one_port(plan)
+        directory = request.new_directory(jobs, run_id, started=started)
+        metrics = metrics_of(directory.manifest)
+        run = Run(
+            request,
+            jobs,
+            directory,
+            metrics,
+            interrupts,
+            live=live,
+            iterations=max(plan.iterations_of().values()),
+        )
+        if listener is not None and live is not None:
+            server = MetricsServer(
+                metrics, listener, live.pages(), partial(live.show, metrics)
+            )
+            progress.note(f"metrics: {server.url}")
+            linger_ns = experiment.metrics.linger_ns
+            await stack.enter_async_context(
+                _serving(server, linger_ns, interrupts, progress)
+            )
+        try:
+            await run.execute()
+        except asyncio.CancelledError:
+            run.finish(RunInterrupted("run", "interrupted before it had ended"))
+            raise
+        except ChakramError as error:
+            run.finish(error)
+            if not run.began:
+                raise
+        else:
+            run.finish(None)
+        results = open_run(directory.path)
+        if live is not None:
+            live.show(metrics)
+            await asyncio.to_thread(_show_causes, metrics, results)
+        directory.write_metrics(exposition(metrics))
+        summary = await asyncio.to_thread(results.summary)
+        if summary.keeping_up is not None:
+            directory.update(keeping_up=asdict(summary.keeping_up))
+        return RunOutcome(directory=directory.path, summary=summary, error=run.error)
+
+
+@asynccontextmanager
+async def _serving(
+    server: MetricsServer, linger_ns: int, interrupts: Interrupts, progress: Progress
+) -> AsyncIterator[None]:
+    """Serve metrics while the block runs, and then until its end has been scraped.
+
+    Whoever interrupts the run, or this wait, does not want to wait.
+    """
+
+    async def linger() -> None:
+        if interrupts.name is not None:
+            return
+        progress.phase("waiting for the last scrape of the metrics (Ctrl-C ends it)")
+        interrupts.listener = lambda _: server.stop_waiting()
+        try:
+            await asyncio.to_thread(server.wait_for_last_scrape, linger_ns * 1e-9)
+        finally:
+            interrupts.listener = None
+            server.stop_waiting()
+
+    server.start()
+    try:
+        yield
+    except ChakramError:
+        await linger()
+        raise
+    else:
+        await linger()
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+def _show_causes(metrics: MetricsState, results: RunResults) -> None:
+    """Export what the run has lost its time by, where that is a matter of seconds."""
+    if results.manifest.rows.get("flows", 0) <= _MOST_EXPLAINED_MESSAGES:
+        with suppress(InputError):  # it has no measured iteration
+            metrics.set_why(why_of(results))

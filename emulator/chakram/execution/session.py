@@ -1,0 +1,353 @@
+"""Carries out what the controller's state machine decides, on real agents."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from chakram.control import events as agent_events
+from chakram.execution.state import (
+    Abort,
+    AbortAgent,
+    AgentArmed,
+    AgentFailed,
+    AgentFinished,
+    AgentLost,
+    AgentPrepared,
+    AgentProgress,
+    AgentStopped,
+    ArmAgents,
+    Begin,
+    ControllerState,
+    Event,
+    Finish,
+    Instruction,
+    Phase,
+    PrepareAgent,
+    ReleaseAgent,
+    Tick,
+)
+from chakram.foundation.errors import (
+    ChakramError,
+    ControllerStalled,
+    RunFailed,
+    RunInterrupted,
+    UnexpectedEvent,
+)
+
+if TYPE_CHECKING:
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.plan.plan import AgentPlan
+    from chakram.records.row_layout import RecordRows
+
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+# Long enough for the slowest of some hundred agents to hear of the start.
+_START_DELAY_NS = 300_000_000
+_START_DELAY_PER_AGENT_NS = 2_000_000
+
+
+class RunObserver(Protocol):
+    """Who is told what happens in a run."""
+
+    def phase_changed(self, phase: Phase) -> None:
+        """The run has entered a phase."""
+
+    def iterations_done(self, iterations: int) -> None:
+        """All ranks have done so many iterations."""
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        """An agent has sent records."""
+
+    def counters_arrived(
+        self, agent: str, snapshot: agent_events.CountersSnapshot
+    ) -> None:
+        """An agent has sent its counters."""
+
+    def agent_lost(self, agent: str) -> None:
+        """The connection to an agent is gone."""
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        """An agent has something for people to read."""
+
+
+class Session:
+    """One run on connected agents.
+
+    Args:
+        plans: What each agent executes, by its name.
+        clients: The connected agents.
+        clocks: Offsets of their clocks.
+        observer: Who is told.
+        hang_timeout_ns: See ``ControllerState``.
+        iterations_of: By number of the rank, the iterations of all that have an end.
+        duration_limit_ns: When to end the run whatever it does; None: never.
+        starting: Told when all ranks start, on our clock.
+        progressed: Told how many iterations ranks have done, by their number; what it
+            returns is done.
+    """
+
+    def __init__(
+        self,
+        *,
+        plans: Mapping[str, AgentPlan],
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+        observer: RunObserver,
+        hang_timeout_ns: int,
+        iterations_of: Mapping[int, int],
+        duration_limit_ns: int | None = None,
+        starting: Callable[[int], Coroutine[object, object, None]] | None = None,
+        progressed: Callable[
+            [Sequence[tuple[int, int]]], Coroutine[object, object, None] | None
+        ] = lambda _: None,
+    ) -> None:
+        self._starting = starting
+        self._progressed = progressed
+        self._plans = plans
+        self._clients = clients
+        self._clocks = clocks
+        self._observer = observer
+        self._iterations_of = iterations_of
+        self._state = ControllerState(hang_timeout_ns=hang_timeout_ns)
+        self._duration_limit_ns = duration_limit_ns
+        self._deadline_ns: int | None = None
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._heard_ns: dict[str, int] = {}
+        self._error: ChakramError | None = None
+        self._fault: BaseException | None = None
+
+    async def run(self) -> None:
+        """Prepare, arm and follow the agents until the run has ended.
+
+        Raises:
+            RunInterrupted: If the user ended it.
+            RunFailed: If it ended before its work was done.
+            ChakramError: What an agent refused the plan with.
+        """
+        finish: Finish | None = None
+        try:
+            for client in self._clients.values():
+                await client.attach(controller=_ourselves())
+            for name, client in self._clients.items():
+                self._spawn(self._follow(client), f"follow-{name}")
+            self._spawn(self._keep_time(), "time")
+            self._events.put_nowait(Begin(agents=tuple(self._clients)))
+            while finish is None:
+                finish = await self._step()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._fault is not None:
+            raise self._fault
+        if finish.reason is None:
+            return
+        if finish.interrupted:
+            raise RunInterrupted("run", finish.reason)
+        if self._error is not None:
+            raise self._error
+        raise RunFailed("run", finish.reason)
+
+    async def _step(self) -> Finish | None:
+        """Take one event and carry out what follows from it."""
+        event = await self._events.get()
+        before = self._state.phase, self._state.iterations
+        try:
+            instructions = self._state.handle(event)
+        except UnexpectedEvent as error:
+            # An agent that does not keep to the protocol is no agent of this run.
+            log.warning("event refused error=%s", error)
+            return None
+        if self._state.phase is not before[0]:
+            self._observer.phase_changed(self._state.phase)
+            if self._state.phase is Phase.RUNNING:
+                self._set_deadline()
+        if self._state.iterations != before[1]:
+            self._observer.iterations_done(self._state.iterations)
+        if isinstance(event, Tick):
+            self._check_deadline(event.now_ns)
+        for instruction in instructions:
+            if isinstance(instruction, Finish):
+                return instruction
+            self._carry_out(instruction)
+        return None
+
+    async def _keep_time(self) -> None:
+        """Tell the time, for ever: agents that talk all the while may still hang."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._events.put_nowait(
+                Tick(now_ns=time.monotonic_ns(), heard_ns=dict(self._heard_ns))
+            )
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case PrepareAgent(agent=agent):
+                self._spawn(self._prepare(agent), f"prepare-{agent}")
+            case ArmAgents(agents=agents):
+                start_ns = (
+                    time.monotonic_ns()
+                    + _START_DELAY_NS
+                    + _START_DELAY_PER_AGENT_NS * len(agents)
+                )
+                if self._starting is not None:
+                    self._spawn(self._starting(start_ns), "starting")
+                for agent in agents:
+                    self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
+            case ReleaseAgent(agent=agent):
+                self._spawn(self._release(agent), f"release-{agent}")
+            case AbortAgent(agent=agent, reason=reason):
+                self._spawn(self._abort(agent, reason), f"abort-{agent}")
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._look_at)
+        self._tasks.add(task)
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """End the run if a task has ended as none should, instead of waiting for it."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fault = self._fault or error
+            self._events.put_nowait(Abort(reason=f"{task.get_name()}: {error!r}"))
+
+    async def _prepare(self, agent: str) -> None:
+        try:
+            await self._clients[agent].prepare(self._plans[agent])
+        except ChakramError as error:
+            self._refused(agent, error)
+        else:
+            self._events.put_nowait(AgentPrepared(agent=agent))
+
+    async def _arm(self, agent: str, start_ns: int) -> None:
+        try:
+            await self._clients[agent].arm(self._clocks[agent].to_remote(start_ns))
+        except ChakramError as error:
+            self._refused(agent, error)
+        else:
+            self._events.put_nowait(AgentArmed(agent=agent))
+
+    async def _release(self, agent: str) -> None:
+        """Get what came last; a run that has been done does not fail with it."""
+        try:
+            await self._clients[agent].reset()
+        except ChakramError as error:
+            self._observer.agent_said(
+                agent,
+                "warning",
+                f"what it recorded last is missing: {_clause(error)}",
+            )
+        self._events.put_nowait(AgentStopped(agent=agent))
+
+    async def _abort(self, agent: str, reason: str) -> None:
+        try:
+            await self._clients[agent].abort(reason)
+        except ChakramError as error:
+            self._events.put_nowait(AgentLost(agent=agent, reason=_clause(error)))
+        else:
+            self._events.put_nowait(AgentStopped(agent=agent))
+
+    def _refused(self, agent: str, error: ChakramError) -> None:
+        if self._error is None:
+            self._error = error
+        self._events.put_nowait(AgentFailed(agent=agent, reason=str(error)))
+
+    async def _follow(self, client: AgentClient) -> None:
+        """Turn what an agent tells into events, until the session ends."""
+        agent = client.name
+        try:
+            async for event in client.events():
+                self._hear(agent, event)
+        except ChakramError as error:
+            self._observer.agent_lost(agent)
+            self._events.put_nowait(
+                AgentLost(
+                    agent=agent,
+                    reason=_clause(error),
+                    controller_stalled=isinstance(error, ControllerStalled),
+                )
+            )
+
+    def _hear(self, agent: str, event: agent_events.AgentEvent) -> None:
+        self._heard_ns[agent] = time.monotonic_ns()
+        match event:
+            case agent_events.RecordBatch(rows=rows):
+                self._observer.rows_arrived(rows)
+            case agent_events.Progress():
+                work = self._progressed(event.iterations)
+                if work is not None:
+                    self._spawn(work, "progressed")
+                self._events.put_nowait(
+                    AgentProgress(
+                        agent=agent,
+                        now_ns=time.monotonic_ns(),
+                        counter=event.counter,
+                        iterations=self._iterations_done(event),
+                        waiting_for=event.waiting_for,
+                        foreign=event.foreign,
+                    )
+                )
+            case agent_events.CountersSnapshot():
+                self._observer.counters_arrived(agent, event)
+            case agent_events.Finished():
+                self._events.put_nowait(AgentFinished(agent=agent))
+            case agent_events.Failed(reason=reason, waiting_for=waiting_for):
+                listed = "; ".join(waiting_for[:3])
+                self._events.put_nowait(
+                    AgentFailed(
+                        agent=agent, reason=f"{reason}: {listed}" if listed else reason
+                    )
+                )
+            case agent_events.LogLine(level=level, text=text):
+                self._observer.agent_said(agent, level, text)
+            case agent_events.PhaseChanged():
+                pass
+
+    def _iterations_done(self, progress: agent_events.Progress) -> int:
+        """Return what every rank has done that is not at its end."""
+        totals = self._iterations_of
+        return min(
+            (
+                done
+                for number, done in progress.iterations
+                if done < totals.get(number, 0)
+            ),
+            default=max(totals.values(), default=0),
+        )
+
+    def _set_deadline(self) -> None:
+        if self._duration_limit_ns is not None:
+            self._deadline_ns = time.monotonic_ns() + self._duration_limit_ns
+
+    def _check_deadline(self, now_ns: int) -> None:
+        if self._state.phase is not Phase.RUNNING or self._deadline_ns is None:
+            return
+        if now_ns > self._deadline_ns:
+            self._deadline_ns = None
+            self._events.put_nowait(Abort(reason="stop_if.duration is over"))
+
+    def interrupt(self, name: str) -> None:
+        """End the run in order, because the user wants it to."""
+        self._events.put_nowait(
+            Abort(reason=f"interrupted by {name}", interrupted=True)
+        )
+
+
+def _ourselves() -> str:
+    """Say who we are, for others that find an agent taken."""
+    return f"chakram run on {socket.gethostname()}, process {os.getpid()}"
+
+
+def _clause(error: ChakramError) -> str:
+    """Return an error without its place, which the caller names."""
+    return f"{error.found} ({error.hint})" if error.hint else error.found

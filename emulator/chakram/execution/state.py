@@ -1,0 +1,395 @@
+"""The life of a run as a state machine: events in, instructions out.
+
+::
+
+    IDLE --Begin--> PREPARING --all prepared--> ARMING --all armed--> RUNNING
+    RUNNING --all finished--> ENDING --every agent stopped or lost--> DONE
+    PREPARING ... RUNNING --AgentFailed, AgentLost, hang--> STOPPING
+    PREPARING ... ENDING --Abort--> STOPPING
+    STOPPING --every agent stopped or lost--> FAILED
+
+In ENDING the work is done, and agents hand over what came last: until all had finished,
+ranks at their end still got packets that were sent again, and others may have gone on.
+
+The machine decides; ``chakram.execution.session`` prepares, arms and aborts
+agents and turns what they answer into the next events.  A refused event raises
+``UnexpectedEvent`` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from chakram.foundation.errors import UnexpectedEvent
+
+_FOREIGN_NAMED = 2
+"""Of what is alike for every pair of two ports, more says nothing more."""
+_SILENT_NAMED = 4
+_LATE_TICK_NS = 1_000_000_000
+
+SILENT_NS = 2_500_000_000
+"""Agents send their counters every second while there is traffic."""
+
+
+class Phase(Enum):
+    """Where a run is."""
+
+    IDLE = auto()
+    PREPARING = auto()
+    ARMING = auto()
+    RUNNING = auto()
+    ENDING = auto()
+    STOPPING = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+_OVER = frozenset({Phase.DONE, Phase.FAILED})
+
+
+# ---- events ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """All agents of the run are connected."""
+
+    agents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPrepared:
+    """An agent has taken its plan and opened its ports."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentArmed:
+    """An agent waits for the start."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProgress:
+    """An agent tells how far its ranks are.
+
+    ``counter`` grows whenever a message or an iteration ends; ``iterations`` are those
+    that all of its ranks have done; ``waiting_for`` says for each unfinished rank
+    what it waits for; ``foreign`` which queue pairs only strangers wrote to.
+    """
+
+    agent: str
+    now_ns: int
+    counter: int
+    iterations: int
+    waiting_for: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFinished:
+    """All ranks of an agent that have an end are there, and so are their records."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFailed:
+    """An agent cannot go on."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLost:
+    """The connection to an agent is gone; perhaps because the controller stalled."""
+
+    agent: str
+    reason: str
+    controller_stalled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStopped:
+    """The traffic of an agent has ended, as it was told, and its records are here."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Somebody wants the run to end: the user, or a limit."""
+
+    reason: str
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time goes by; ``heard_ns`` is when each agent last sent something."""
+
+    now_ns: int
+    heard_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+Event = (
+    Begin
+    | AgentPrepared
+    | AgentArmed
+    | AgentProgress
+    | AgentFinished
+    | AgentFailed
+    | AgentLost
+    | AgentStopped
+    | Abort
+    | Tick
+)
+
+
+# ---- instructions ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareAgent:
+    """Send an agent its plan."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmAgents:
+    """Agree on one start and tell all agents."""
+
+    agents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAgent:
+    """Tell an agent to stop its traffic, for the run has been done; read the rest."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortAgent:
+    """Tell an agent to stop its traffic."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The run is over; ``reason`` is None where it is complete."""
+
+    reason: str | None
+    interrupted: bool = False
+
+
+Instruction = PrepareAgent | ArmAgents | ReleaseAgent | AbortAgent | Finish
+
+
+@dataclass(slots=True)
+class ControllerState:
+    """Decides what a run does next.
+
+    Args:
+        hang_timeout_ns: Without progress of any agent for so long, the run is hung.
+    """
+
+    hang_timeout_ns: int
+    phase: Phase = Phase.IDLE
+    reason: str | None = None
+    interrupted: bool = False
+    iterations: int = 0
+    _waiting: set[str] = field(default_factory=set)
+    _live: set[str] = field(default_factory=set)
+    _counters: dict[str, int] = field(default_factory=dict)
+    _iterations_of: dict[str, int] = field(default_factory=dict)
+    _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _foreign: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _progress_ns: int | None = None
+    _silent_ns: dict[str, int] = field(default_factory=dict)
+    _tick_ns: int | None = None
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take an event; return what is to be done.
+
+        Raises:
+            UnexpectedEvent: If the phase does not allow it; nothing has changed.
+        """
+        match event:
+            case Begin() if self.phase is Phase.IDLE:
+                return self._begin(event)
+            case AgentPrepared() if self.phase is Phase.PREPARING:
+                return self._next_phase(event.agent, Phase.ARMING)
+            case AgentArmed() if self.phase is Phase.ARMING:
+                return self._next_phase(event.agent, Phase.RUNNING)
+            case AgentFinished() if self.phase is Phase.RUNNING:
+                return self._next_phase(event.agent, Phase.ENDING)
+            case AgentProgress() if self._known(event.agent):
+                return self._progress(event)
+            case Tick():
+                return self._tick(event)
+            case AgentFailed() if self._known(event.agent):
+                return self._failed(event)
+            case AgentLost() if self._known(event.agent):
+                return self._lost(event)
+            case AgentStopped() if self.phase in (Phase.ENDING, Phase.STOPPING):
+                return self._gone(event.agent)
+            case Abort() if self.phase not in _OVER:
+                self.interrupted = self.interrupted or event.interrupted
+                return self._stop(event.reason)
+            case _ if self.phase in (Phase.ENDING, Phase.STOPPING, *_OVER):
+                # Agents go on answering for a moment after a run has been decided.
+                return []
+            case _:
+                raise UnexpectedEvent(
+                    f"controller in phase {self.phase.name}", f"got {event}"
+                )
+
+    def check(self) -> list[str]:
+        """Return the invariants that do not hold; empty if all do."""
+        problems: list[str] = []
+        if not self._waiting <= self._live:
+            problems.append(f"waits for dead agents {self._waiting - self._live}")
+        if self.phase is Phase.FAILED and self.reason is None:
+            problems.append("failed without a reason")
+        if self.phase is Phase.DONE and self.reason is not None:
+            problems.append(f"done, but: {self.reason}")
+        if self.phase not in (Phase.IDLE, *_OVER) and not self._waiting:
+            problems.append(f"{self.phase.name} waits for nobody")
+        return problems
+
+    def _known(self, agent: str) -> bool:
+        return agent in self._live and self.phase not in _OVER
+
+    def _begin(self, event: Begin) -> list[Instruction]:
+        if not event.agents:
+            raise UnexpectedEvent("controller", "a run without agents")
+        self.phase = Phase.PREPARING
+        self._live = set(event.agents)
+        self._waiting = set(event.agents)
+        return [PrepareAgent(agent=agent) for agent in event.agents]
+
+    def _next_phase(self, agent: str, phase: Phase) -> list[Instruction]:
+        """Note that *agent* is ready for *phase*; enter it after the last one."""
+        if agent not in self._waiting:
+            raise UnexpectedEvent(
+                f"controller in phase {self.phase.name}",
+                f"agent {agent} is not waited for",
+            )
+        self._waiting.discard(agent)
+        if self._waiting:
+            return []
+        self.phase = phase
+        self._waiting = set(self._live)
+        if phase is Phase.ENDING:
+            return [ReleaseAgent(agent=agent) for agent in sorted(self._live)]
+        if phase is Phase.ARMING:
+            return [ArmAgents(agents=tuple(sorted(self._live)))]
+        return []
+
+    def _progress(self, event: AgentProgress) -> list[Instruction]:
+        self._waiting_for[event.agent] = event.waiting_for
+        self._foreign[event.agent] = event.foreign
+        if event.counter > self._counters.get(event.agent, -1):
+            self._counters[event.agent] = event.counter
+            self._progress_ns = event.now_ns
+        self._iterations_of[event.agent] = event.iterations
+        if len(self._iterations_of) == len(self._live):
+            self.iterations = max(self.iterations, min(self._iterations_of.values()))
+        return []
+
+    def _tick(self, event: Tick) -> list[Instruction]:
+        if self.phase is not Phase.RUNNING:
+            return []
+        now_ns, before_ns = event.now_ns, self._tick_ns
+        self._tick_ns = now_ns
+        # After a stall of the controller, what agents have sent is still unread.
+        is_late = before_ns is not None and now_ns - before_ns > _LATE_TICK_NS
+        self._silent_ns = (
+            {}
+            if is_late
+            else {
+                agent: silent_ns
+                for agent in sorted(self._waiting)
+                if (silent_ns := now_ns - event.heard_ns.get(agent, now_ns))
+                >= SILENT_NS
+            }
+        )
+        if self._progress_ns is None:
+            self._progress_ns = now_ns
+        if now_ns - self._progress_ns < self.hang_timeout_ns:
+            return []
+        sentences = [
+            sentence
+            for agent in sorted(self._waiting_for)
+            for sentence in self._waiting_for[agent]
+        ]
+        seconds = self.hang_timeout_ns / 1e9
+        listed = "; ".join(sentences[:4]) or "no agent says what it waits for"
+        more = f"; and {len(sentences) - 4} more" if len(sentences) > 4 else ""
+        return self._stop(
+            self._with_others(f"no progress for {seconds:g} s: {listed}{more}")
+        )
+
+    def _failed(self, event: AgentFailed) -> list[Instruction]:
+        if self.phase in (Phase.ENDING, Phase.STOPPING):
+            return self._gone(event.agent)
+        return self._stop(self._with_others(f"agent {event.agent}: {event.reason}"))
+
+    def _with_others(self, reason: str) -> str:
+        """Add to a reason what other agents may have to do with it.
+
+        An agent that is suspended sends nothing, so its peers fail.  Packets may come
+        from elsewhere than the plan says: who sends them hears nothing, and fails; who
+        gets them and may not take them is another agent.
+        """
+        silent = [
+            f"agent {agent} has sent nothing to the controller for "
+            f"{silent_ns / 1e9:.1f} s: is it suspended, or its host down?"
+            for agent, silent_ns in self._silent_ns.items()
+        ]
+        sentences = [
+            sentence
+            for agent in sorted(self._foreign)
+            for sentence in self._foreign[agent]
+        ]
+        return "; ".join((*silent[:_SILENT_NAMED], reason, *sentences[:_FOREIGN_NAMED]))
+
+    def _lost(self, event: AgentLost) -> list[Instruction]:
+        if self.phase in (Phase.ENDING, Phase.STOPPING):
+            return self._gone(event.agent)
+        self._live.discard(event.agent)
+        if event.controller_stalled:
+            return self._stop(event.reason)
+        return self._stop(f"agent {event.agent}: {event.reason}")
+
+    def _stop(self, reason: str) -> list[Instruction]:
+        """Begin to end the run early; the first reason is the one that counts."""
+        if self.phase is Phase.STOPPING:
+            return []
+        self.reason = reason
+        self._waiting = set(self._live) if self.phase is not Phase.IDLE else set()
+        if not self._waiting:
+            self.phase = Phase.FAILED
+            return [Finish(reason=reason, interrupted=self.interrupted)]
+        self.phase = Phase.STOPPING
+        return [
+            AbortAgent(agent=agent, reason=reason) for agent in sorted(self._waiting)
+        ]
+
+    def _gone(self, agent: str) -> list[Instruction]:
+        """Note that an agent does nothing more; the run is over with the last one."""
+        self._waiting.discard(agent)
+        return [] if self._waiting else self._over()
+
+    def _over(self) -> list[Instruction]:
+        self.phase = Phase.DONE if self.phase is Phase.ENDING else Phase.FAILED
+        return [Finish(reason=self.reason, interrupted=self.interrupted)]

@@ -1,3 +1,0 @@
-from chakram.fabric.frames import SocketFrames
-
-class RingFrames(SocketFrames): ...

@@ -1,0 +1,1 @@
+"""Packet capture on the hosts of a lab."""

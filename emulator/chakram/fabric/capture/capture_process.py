@@ -1,0 +1,310 @@
+"""The process that writes what hosts of a lab send and receive into capture files.
+
+``python -m chakram.fabric.capture.capture_process`` reads one line of JSON from
+standard input (see ``encode_request``), answers ``{"ready": true}`` once every ring is
+open, and captures until standard input closes, which it also does when the starter
+dies.  Then it says in a last line what each file holds.
+
+It gives way to the data plane: it is nice, it reads whole blocks, and what it cannot
+write in time the kernel drops from the capture, not from the network, and counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.fabric.labs.holder_protocol import decode_error, encode_error
+from chakram.fabric.modelled_switch.packet_ring import (
+    BLOCK_BYTES,
+    RETIRE_MS,
+    PacketRing,
+)
+from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
+
+SNAP_BYTES = 1 << 18
+"""No frame is longer; readers refuse records that claim to be."""
+
+FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_BYTES, 1)
+"""What a capture file of Ethernet frames begins with: the classic pcap format with
+nanoseconds, version 2.4, as Wireshark reads it.
+
+Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
+"""
+
+RECORD_HEADER = struct.Struct("<IIII")
+"""What is in front of a frame: whole seconds since 1970 (UTC), nanoseconds, how many
+bytes of it follow, and how many it had."""
+
+_NICE = 5
+_RING_BYTES_IN_ALL = 128 << 20
+_FEWEST_BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """What is captured at one host.
+
+    Attributes:
+        host: Its name.
+        netns: Path of its network namespace.
+        interface: Its interface.
+        path: The file.
+    """
+
+    host: str
+    netns: str
+    interface: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureResult:
+    """What the capture of one host holds.
+
+    Attributes:
+        host: Its name.
+        packets: Packets in the file.
+        dropped: Packets that passed but found no room on their way into the file.
+        is_full: The file reached its limit: what came later is not in it.
+        failure: Why writing ended early, None if it did not.
+    """
+
+    host: str
+    packets: int
+    dropped: int
+    is_full: bool
+    failure: str | None
+
+
+def encode_request(requests: Sequence[CaptureRequest], *, limit_bytes: int) -> bytes:
+    """Return the line that tells the process what to capture.
+
+    Args:
+        requests: One for each host.
+        limit_bytes: No file grows beyond it.
+    """
+    fields = {"limit_bytes": limit_bytes, "hosts": [asdict(each) for each in requests]}
+    return json.dumps(fields).encode() + b"\n"
+
+
+def check_ready(line: bytes) -> None:
+    """Raise unless the process said that it captures.
+
+    Raises:
+        PrivilegeError: If it may not.
+        FabricError: If it cannot, or said something else.
+    """
+    refused = decode_error(_fields(line))
+    if refused is not None:
+        raise refused
+    if not _fields(line).get("ready"):
+        raise FabricError("capture", f"its process answered {_shown(line)}")
+
+
+def decode_results(line: bytes) -> tuple[CaptureResult, ...]:
+    """Return what the process said at the end.
+
+    Raises:
+        FabricError: If it is no such thing.
+    """
+    try:
+        return tuple(CaptureResult(**each) for each in _fields(line)["captures"])
+    except (KeyError, TypeError):
+        raise FabricError("capture", f"its process ended with {_shown(line)}") from None
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:80].decode("utf-8", "replace"))
+
+
+class _Capture:
+    """One host's ring and file."""
+
+    def __init__(
+        self, request: CaptureRequest, *, blocks: int, limit_bytes: int
+    ) -> None:
+        self._request = request
+        self._blocks = blocks
+        self._limit_bytes = limit_bytes
+        self._file = _create(Path(request.path))
+        try:
+            self.ring: PacketRing | None = _open_ring(request, blocks)
+        except BaseException:
+            self._file.close()
+            raise
+        self._written_bytes = len(FILE_HEADER)
+        self._packets = 0
+        self._dropped = 0
+        self._is_full = False
+        self._failure: str | None = None
+
+    def drain(self) -> None:
+        """Write the blocks that the kernel has handed over, once round the ring."""
+        for _ in range(self._blocks):
+            if self.ring is None or not self._write_block(self.ring):
+                return
+
+    def finish(self) -> CaptureResult:
+        """Close everything and say what the file holds."""
+        self._end()
+        return CaptureResult(
+            host=self._request.host,
+            packets=self._packets,
+            dropped=self._dropped,
+            is_full=self._is_full,
+            failure=self._failure,
+        )
+
+    def _write_block(self, ring: PacketRing) -> bool:
+        frames = ring.next_block()
+        if frames is None:
+            return False
+        parts: list[bytes] = []
+        size_bytes = 0
+        room_bytes = self._limit_bytes - self._written_bytes
+        for time_s, nanoseconds, length, frame in frames:
+            size_bytes += RECORD_HEADER.size + len(frame)
+            if size_bytes > room_bytes:
+                self._is_full = True
+                break
+            parts += (
+                RECORD_HEADER.pack(time_s, nanoseconds, len(frame), length),
+                frame,
+            )
+        data = b"".join(parts)
+        try:
+            _write_whole(self._file, data)
+        except OSError as error:
+            self._failure = error.strerror or str(error)
+            with suppress(OSError):
+                self._file.truncate(self._written_bytes)
+        else:
+            self._written_bytes += len(data)
+            self._packets += len(parts) // 2
+        if self._is_full or self._failure is not None:
+            self._end()
+        return self.ring is not None
+
+    def _end(self) -> None:
+        if self.ring is not None:
+            self._dropped = self.ring.dropped()
+            self.ring.close()
+            self.ring = None
+            self._file.close()
+
+
+def _create(path: Path) -> FileIO:
+    try:
+        # Unbuffered: what was written is in the file, also if we are killed.
+        file = path.open("xb", buffering=0)
+        _write_whole(file, FILE_HEADER)
+    except OSError as error:
+        raise FabricError(
+            str(path), f"cannot be written: {error.strerror or error}"
+        ) from error
+    return file
+
+
+def _write_whole(file: FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
+
+
+def _open_ring(request: CaptureRequest, blocks: int) -> PacketRing:
+    where = f"capture of host {request.host}"
+
+    def open_it() -> PacketRing:
+        return PacketRing(request.interface, blocks=blocks)
+
+    try:
+        return run_in_namespace(request.netns, open_it)
+    except PermissionError as error:
+        raise PrivilegeError(
+            where, f"packet sockets are not allowed ({error.strerror})", "be root"
+        ) from error
+    except OSError as error:
+        raise FabricError(
+            where,
+            f"cannot capture at {request.interface} ({error.strerror or error})",
+            "leave out fabric.capture",
+        ) from error
+
+
+def main() -> int:
+    """Capture until standard input closes."""
+    os.nice(_NICE)
+    captures: list[_Capture] = []
+    try:
+        request = json.loads(sys.stdin.buffer.readline())
+        hosts = [CaptureRequest(**each) for each in request["hosts"]]
+        blocks = _RING_BYTES_IN_ALL // BLOCK_BYTES // max(len(hosts), 1)
+        captures.extend(
+            _Capture(
+                each,
+                blocks=max(blocks, _FEWEST_BLOCKS),
+                limit_bytes=request["limit_bytes"],
+            )
+            for each in hosts
+        )
+    except ChakramError as error:
+        _say(encode_error(error))
+        return error.exit_code
+    _say(json.dumps({"ready": True}))
+    _capture(captures)
+    results = [asdict(each.finish()) for each in captures]
+    _say(json.dumps({"captures": results}))
+    return 0
+
+
+def _capture(captures: Sequence[_Capture]) -> None:
+    poll = select.poll()
+    stop = sys.stdin.fileno()
+    poll.register(stop)
+    by_descriptor: dict[int, _Capture] = {}
+    for each in captures:
+        if each.ring is not None:
+            poll.register(each.ring)
+            by_descriptor[each.ring.fileno()] = each
+    stops = False
+    while not stops:
+        for descriptor, _ in poll.poll():
+            if descriptor == stop:
+                stops = True
+            else:
+                by_descriptor[descriptor].drain()
+                if by_descriptor[descriptor].ring is None:
+                    poll.unregister(descriptor)
+    # The last packets lie in blocks that are not full: their time is over soon.
+    time.sleep(3 * RETIRE_MS / 1e3)
+    for each in captures:
+        each.drain()
+
+
+def _say(line: str) -> None:
+    with suppress(BrokenPipeError):  # nobody is left to hear it
+        os.write(sys.stdout.fileno(), line.encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

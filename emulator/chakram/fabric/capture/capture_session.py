@@ -1,0 +1,189 @@
+"""Captures the packets of a lab's hosts for the length of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.fabric.capture.capture_process import (
+    CaptureRequest,
+    CaptureResult,
+    check_ready,
+    decode_results,
+    encode_request,
+)
+from chakram.fabric.enter_lab import enter_command
+from chakram.fabric.labs.lab import register_process, unregister
+from chakram.foundation.errors import FabricError
+from chakram.foundation.units import format_size
+
+if TYPE_CHECKING:
+    from chakram.fabric.labs.description import LabState
+
+
+LIMIT_BYTES = 256 << 20
+"""Longest capture file of one host."""
+
+_START_TIMEOUT_S = 20
+_STOP_TIMEOUT_S = 20
+
+
+class Captures:
+    """What was captured; known once the block of ``capturing`` has ended."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.results: tuple[CaptureResult, ...] = ()
+        self.failure: FabricError | None = None
+
+    def banners(self) -> tuple[str, ...]:
+        """Return what the capture files lack, one sentence for each reason."""
+        banners = []
+        if self.failure is not None:
+            banners.append(f"captures are cut short: {self.failure.found}")
+        missing = [each for each in self.results if each.dropped]
+        if missing:
+            counts = ", ".join(f"{each.host} {each.dropped}" for each in missing)
+            banners.append(
+                "captures miss packets that this machine was too busy to write:"
+                f" {counts}"
+            )
+        full = [each.host for each in self.results if each.is_full]
+        if full:
+            banners.append(
+                f"captures of {', '.join(full)} end at"
+                f" {format_size(self._limit_bytes)}: later packets are not in them"
+            )
+        banners += [
+            f"the capture of {each.host} ends early: {each.failure}"
+            for each in self.results
+            if each.failure is not None
+        ]
+        return tuple(banners)
+
+
+def capture_name(host: str) -> str:
+    """Return the name of a host's capture file in the run directory."""
+    return f"capture-{host}.pcap"
+
+
+@asynccontextmanager
+async def capturing(
+    lab: LabState,
+    hosts: Sequence[str],
+    *,
+    folder: Path,
+    limit_bytes: int = LIMIT_BYTES,
+) -> AsyncIterator[Captures]:
+    """Capture what hosts of a lab send and receive while the block runs.
+
+    Args:
+        lab: The lab.
+        hosts: Names of its hosts.
+        folder: Where ``capture-<host>.pcap`` are written.
+        limit_bytes: No file grows beyond it.
+
+    Yields:
+        What there is to say about the captures, once the block has ended.
+
+    Raises:
+        PrivilegeError: If this user may not capture there.
+        FabricError: If it cannot be done.
+    """
+    captures = Captures(limit_bytes)
+    command = [sys.executable, "-P", "-m", "chakram.fabric.capture.capture_process"]
+    process = await asyncio.create_subprocess_exec(
+        *(enter_command(lab.holder_pid, command) if lab.rootless else command),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        # Ctrl-C in a terminal goes to the whole foreground group: the capture is to
+        # end after the traffic, not before.
+        start_new_session=True,
+    )
+    try:
+        register_process(lab.name, process.pid, "capture")
+        await _start(process, lab, hosts, folder, limit_bytes)
+        yield captures
+    finally:
+        try:
+            captures.results = await _stop(process)
+        except FabricError as error:
+            captures.failure = error
+        unregister(lab.name, process.pid)
+
+
+async def _start(
+    process: asyncio.subprocess.Process,
+    lab: LabState,
+    hosts: Sequence[str],
+    folder: Path,
+    limit_bytes: int,
+) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(
+        encode_request(_requests(lab, hosts, folder), limit_bytes=limit_bytes)
+    )
+    try:
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise FabricError(
+            "capture", f"did not begin within {_START_TIMEOUT_S} s"
+        ) from None
+    if not line:
+        raise FabricError("capture", f"did not begin: {await _last_words(process)}")
+    check_ready(line)
+
+
+def _requests(
+    lab: LabState, hosts: Sequence[str], folder: Path
+) -> list[CaptureRequest]:
+    requests = []
+    for name in hosts:
+        host = lab.host(name)
+        requests.append(
+            CaptureRequest(
+                host=name,
+                netns=host.netns,
+                interface=host.interface,
+                path=str(folder.absolute() / capture_name(name)),
+            )
+        )
+    return requests
+
+
+async def _stop(process: asyncio.subprocess.Process) -> tuple[CaptureResult, ...]:
+    """End the process and return what it captured."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.close()
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            line = await process.stdout.readline()
+            words = "" if line else await _last_words(process)
+            await process.wait()
+    except TimeoutError:
+        raise FabricError(
+            "capture", f"its process did not end within {_STOP_TIMEOUT_S} s"
+        ) from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if not line:
+        raise FabricError("capture", f"its process ended early: {words}")
+    return decode_results(line)
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    text = (await process.stderr.read()).decode("utf-8", "replace").strip()
+    return text.splitlines()[-1] if text else "it said nothing"

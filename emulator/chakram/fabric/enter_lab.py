@@ -1,0 +1,83 @@
+"""Starting a program that may work in a lab's namespaces.
+
+``python -m chakram.fabric.enter_lab HOLDER_PID [--netns PATH] -- COMMAND...`` enters
+the user namespace of a rootless lab, whose id is that of its holder, and becomes
+COMMAND; for root's labs there is nothing to enter.  Without ``--netns`` the network
+namespace stays the machine's, so that COMMAND can still be reached from outside while
+it opens sockets in the lab.  With it COMMAND starts on a host of the lab::
+
+    python -m chakram.fabric.enter_lab 4711 --netns /proc/4711/fd/9 -- tcpdump -i eth0
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from chakram.fabric.labs.enter_namespace import enter_namespace
+from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE, state_root
+from chakram.fabric.labs.user_namespace import join_user_namespace
+from chakram.foundation.errors import ChakramError, ConfigError
+
+_USAGE = "python -m chakram.fabric.enter_lab HOLDER_PID [--netns PATH] -- COMMAND..."
+
+
+def enter_command(
+    holder_pid: int, command: list[str], *, netns: str | None = None
+) -> list[str]:
+    """Return the command line that runs *command* inside a lab.
+
+    Args:
+        holder_pid: ``LabState.holder_pid``.
+        command: Program and arguments.
+        netns: ``HostState.netns``, to start on that host.
+    """
+    where = [] if netns is None else ["--netns", netns]
+    return [
+        *(sys.executable, "-P", "-m", "chakram.fabric.enter_lab", str(holder_pid)),
+        *where,
+        "--",
+        *command,
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Become a program inside a lab; returns only if that fails."""
+    try:
+        pid, netns, command = _parse(arguments)
+        # Inside, this user has the number 0, and would look for root's labs.
+        root = str(state_root())
+        if join_user_namespace(pid):
+            os.environ[STATE_ROOT_VARIABLE] = root
+        if netns is not None:
+            enter_namespace(netns)
+    except ChakramError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"error: {command[0]}: {error.strerror}\n")
+        return 127
+
+
+def _parse(arguments: list[str]) -> tuple[int, str | None, list[str]]:
+    if "--" not in arguments:
+        raise ConfigError("chakram.fabric.enter_lab", "there is no command", _USAGE)
+    split = arguments.index("--")
+    own, command = arguments[:split], arguments[split + 1 :]
+    netns: str | None = None
+    if len(own) == 3 and own[1] == "--netns":
+        netns = own[2]
+        own = own[:1]
+    if len(own) != 1 or not own[0].isdigit() or not command:
+        raise ConfigError(
+            "chakram.fabric.enter_lab",
+            f"{' '.join(arguments)!r} is not understood",
+            _USAGE,
+        )
+    return int(own[0]), netns, command
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,467 @@
+"""The fabric ``external``: real hosts, real NICs, real switches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from chakram.fabric.fabric_types.base import (
+    ROCE_UDP_PORT,
+    SIMULATE,
+    SWITCHED_SECTIONS,
+    AgentPlace,
+    FabricKind,
+    KeyUse,
+    World,
+    WorldRequest,
+    check_mtu,
+    rate_text,
+    used_in,
+)
+from chakram.fabric.fabric_types.link_settings import (
+    LinksSettings,
+    SwitchesSettings,
+    with_given_queues,
+)
+from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
+from chakram.foundation.ip_addresses import family_of
+from chakram.plan.plan import PortPlan
+from chakram.settings.addresses import (
+    AgentAddress,
+    InterfaceAddress,
+    Prefix,
+    prefix,
+)
+from chakram.settings.located_errors import Location, Mistake
+from chakram.settings.quantities import (
+    FilePath,
+    Model,
+    Name,
+    PortSpecification,
+    Rate,
+    Whole,
+    problem,
+)
+from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
+from chakram.switch.ecmp import DrawnPaths, EcmpHash
+
+if TYPE_CHECKING:
+    from chakram.topology.topology import Topology
+
+
+_EXTERNAL = ("external",)
+
+
+def _undilated(value: object) -> Literal[1]:
+    if value != 1 or isinstance(value, bool):
+        raise problem(
+            "the time of an external fabric cannot be stretched",
+            "real switches and NICs run at their own speed; remove dilation",
+        )
+    return 1
+
+
+NoDilation = Annotated[Literal[1], BeforeValidator(_undilated)]
+"""The dilation of what runs at its own speed."""
+
+
+class PortSettings(Model):
+    """One port of a host."""
+
+    open: PortSpecification
+    """How the port is opened: kind and interface. Agents of today open udp."""
+    address: InterfaceAddress
+    """Address of the interface with its prefix length; all ports of a fabric are of one
+    family."""
+    netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])
+    """Network namespace that the interface lies in; without it that of the agent."""
+    rate_bps: Rate | None = Field(default=None, alias="rate")
+    """Rate of the port; without it that of defaults."""
+    mtu: Whole | None = Field(default=None, ge=576, le=65_535, examples=[9000])
+    """Largest IP packet of the port, in bytes; without it that of defaults."""
+
+
+class HostSettings(Model):
+    """A host under an agent's control."""
+
+    name: Name
+    """Name of the host, in all results. Its port is called like it; of several ports
+    each has what it is opened as behind it, e.g. h1:udp:ens1f0."""
+    agent: AgentAddress
+    """Where its agent listens: address:port, or unix:/path on this machine."""
+    ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
+    """Its ports under test, in the order in which ranks are placed on them."""
+
+
+class PortDefaults(Model):
+    """What ports have that do not say otherwise."""
+
+    rate_bps: Rate | None = Field(default=None, alias="rate")
+    """Rate that each port paces itself to; without it as fast as it goes."""
+    mtu: Whole = Field(default=1500, ge=576, le=65_535)
+    """Largest IP packet of a port, in bytes."""
+    isolate: Literal["none", "namespace"] = "none"
+    """namespace: every port must name the network namespace that it lies in, so that
+    ports of one server reach each other through the fabric only."""
+    udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
+    """UDP port that all ports receive on."""
+
+
+class TlsSettings(Model):
+    """Certificates for mutual TLS with the agents."""
+
+    ca: FilePath = Field(examples=["certs/ca.pem"])
+    """Certificate of the authority that signed those of the agents."""
+    cert: FilePath = Field(examples=["certs/controller.pem"])
+    """The controller's certificate, signed by the same authority."""
+    key: FilePath = Field(examples=["certs/controller.key"])
+    """Key of the controller's certificate."""
+
+
+class ExternalFabric(FabricKind):
+    """Real hosts, real NICs, real switches."""
+
+    rate_key: ClassVar[str] = "fabric.defaults.rate"
+    stretches: ClassVar[bool] = False
+    on_this_machine: ClassVar[bool] = False
+    key_use: ClassVar[KeyUse] = {
+        ("ExternalFabric", "allow"): _EXTERNAL,
+        ("ExternalFabric", "tls"): _EXTERNAL,
+        ("PortDefaults", "isolate"): _EXTERNAL,
+        ("HostSettings", "agent"): _EXTERNAL,
+        ("PortSettings", "open"): _EXTERNAL,
+        ("PortSettings", "netns"): _EXTERNAL,
+        ("ExternalFabric", "topology"): (SIMULATE,),
+        ("ExternalFabric", "links"): (SIMULATE,),
+        ("ExternalFabric", "ecmp"): (SIMULATE,),
+        ("ExternalFabric", "switches"): (SIMULATE,),
+        ("Faults", "links"): (SIMULATE,),
+        **used_in(_EXTERNAL, "TlsSettings"),
+        **used_in(
+            (SIMULATE, *_EXTERNAL), "PortDefaults", "HostSettings", "PortSettings"
+        ),
+        **used_in(
+            (SIMULATE,),
+            *SWITCHED_SECTIONS,
+            "RingShape",
+            "TorusShape",
+            "FullyConnectedShape",
+        ),
+    }
+
+    kind: Literal["external"]
+    """Real hosts, real NICs, real switches."""
+    dilation: NoDilation = 1
+    """Always 1: real switches and NICs run at their own speed."""
+    defaults: PortDefaults = PortDefaults.unsaid()
+    """Settings of all ports that do not say otherwise."""
+    hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
+    """The hosts, with an agent each; ranks are placed on their ports in this order."""
+    allow: tuple[Prefix, ...] = Field(
+        default=tuple(
+            map(prefix, ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128"))
+        ),
+        min_length=1,
+        max_length=64,
+    )
+    """Prefixes that hold every port; agents must allow them as well, with --allow."""
+    tls: TlsSettings | None = None
+    """Certificates for mutual TLS; agents on TCP addresses of other hosts need them."""
+    topology: TopologySettings | None = Field(
+        default=None, examples=[{"single_switch": {"hosts": 8}}]
+    )
+    """Shape of the fabric under test, for bounds and simulation; ports in order
+    are its hosts, and keep their names. Without it there are neither."""
+    links: LinksSettings = LinksSettings.unsaid()
+    """Links of that topology."""
+    switches: SwitchesSettings | None = None
+    """What simulated switches are like. Without it a queue per port, with the limits
+    that links give."""
+    ecmp: Literal["drawn", "crc16", "crc32", "ns3"] = "drawn"
+    """How simulated switches of that topology choose among equal-cost paths: by a draw
+    that stands for any hash, a CRC of addresses and ports as switch chips have it, or
+    the hash of ns-3's RDMA model. Which paths real switches choose is not known by it:
+    their fields and seeds are their own."""
+
+    @property
+    def udp_port(self) -> int:
+        """UDP port that all ports receive on."""
+        return self.defaults.udp_port
+
+    def port_names(self) -> tuple[str, ...]:
+        """Return what results call the ports, in order: no two are called alike.
+
+        That of a host with one port has the host's name; of several, how each is
+        opened is behind it, and the address where that does not tell them apart.
+        """
+        names: list[str] = []
+        for host in self.hosts:
+            opened = Counter(port.open for port in host.ports)
+            for port in host.ports:
+                name = host.name
+                if len(host.ports) > 1:
+                    name += f":{port.open}"
+                if opened[port.open] > 1:
+                    # One interface with two addresses, or namespaces that each have it.
+                    name += f"@{port.address.ip}"
+                names.append(name)
+        return tuple(names)
+
+    def check(self) -> list[Mistake]:
+        """Check shape, hosts, addresses, isolation and certificates."""
+        mistakes = [] if self.topology is None else self._check_shape(self.topology)
+        mistakes += _check_hosts(self)
+        mistakes += _check_addresses(self)
+        mistakes += _check_families(self)
+        mistakes += _check_isolation(self)
+        mistakes += _check_tls(self)
+        if self.switches is not None:
+            mistakes += self.switches.check()
+        return mistakes
+
+    def _check_shape(self, topology: TopologySettings) -> list[Mistake]:
+        mistakes = topology.check()
+        if mistakes or topology.hosts == self.nports:
+            return mistakes
+        return [
+            Mistake(
+                location=("fabric", "topology"),
+                found=f"has {topology.hosts} hosts, but fabric.hosts has "
+                f"{self.nports} ports",
+                hint="every port is one host of the topology, in order",
+            )
+        ]
+
+    @property
+    def family(self) -> str:
+        """Address family of all ports."""
+        return family_of(str(self.hosts[0].ports[0].address.ip))
+
+    @property
+    def smallest_mtu(self) -> int:
+        """The smallest MTU of all ports."""
+        return min(port.mtu or self.defaults.mtu for _, _, port in _ports(self))
+
+    @property
+    def port_rate_bps(self) -> int | None:
+        """The rate of the slowest port that has one."""
+        rates = [port.rate_bps or self.defaults.rate_bps for _, _, port in _ports(self)]
+        return min((rate for rate in rates if rate is not None), default=None)
+
+    @property
+    def nports(self) -> int:
+        """How many ports there are."""
+        return sum(len(host.ports) for host in self.hosts)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether anybody told the topology."""
+        return self.topology is not None
+
+    @property
+    def tiers(self) -> int | None:
+        """Tiers of switches, None where nobody told."""
+        return None if self.topology is None else self.topology.tiers
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether switches may mark packets: nobody knows."""
+        return True
+
+    def details(self) -> str:
+        """Return hosts, ports and rate in words."""
+        return (
+            f"{len(self.hosts)} hosts, {self.nports} ports, "
+            f"{rate_text(self.defaults.rate_bps)}"
+        )
+
+    def to_topology(self, nports: int | None = None) -> Topology | None:
+        """Return the topology, None where nobody told it; hosts are called as ports."""
+        if self.topology is None:
+            return None
+        topology = self.topology.to_topology(self.links, self.port_names())
+        return replace(
+            with_given_queues(topology, self.links),
+            cuts_through=self.switches is not None and self.switches.cuts_through,
+        )
+
+    @property
+    def simulated_switches(self) -> SwitchesSettings | None:
+        """What the section says of them."""
+        return self.switches
+
+    def ecmp_hash(self, seed: int) -> EcmpHash:
+        """Return the hash that the section names."""
+        match self.ecmp:
+            case "crc16":
+                return CrcPaths(bits=16, seed=seed)
+            case "crc32":
+                return CrcPaths(bits=32, seed=seed)
+            case "ns3":
+                return Ns3Paths(first_switch=len(self.port_names()))
+            case "drawn":
+                return DrawnPaths(seed=seed)
+
+    def addresses(self, topology: Topology) -> tuple[str, ...]:
+        """Return the addresses of all ports."""
+        return tuple(str(port.address.ip) for _, _, port in _ports(self))
+
+    def planned_ports(self, nports: int) -> tuple[PortPlan, ...]:
+        """Return the ports, in the order of the file."""
+        return tuple(
+            PortPlan(
+                number=number,
+                agent=host.name,
+                host=name,
+                open=port.open,
+                netns=None if port.netns is None else str(port.netns),
+                address=str(port.address.ip),
+                udp_port=self.udp_port,
+                rate_bps=port.rate_bps or self.defaults.rate_bps,
+                mtu=port.mtu or self.defaults.mtu,
+            )
+            for number, ((_, host, port), name) in enumerate(
+                zip(_ports(self), self.port_names(), strict=True)
+            )
+        )
+
+    def host_names(self, nports: int) -> list[str]:
+        """Return the hosts of all ports."""
+        return [host.name for _, host, _ in _ports(self)]
+
+    def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
+        """Return one process per port."""
+        return nports
+
+    def agent_addresses(self) -> dict[str, list[str]]:
+        """Return the hosts that are reached over the network, and by what."""
+        return {
+            host.name: [host.agent.rpartition(":")[0].strip("[]")]
+            for host in self.hosts
+            if not host.agent.startswith("unix:")
+        }
+
+    async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
+        """Return what stands already."""
+        return World(
+            ports=self.planned_ports(self.nports),
+            agents=tuple(
+                AgentPlace(
+                    name=host.name,
+                    target=host.agent,
+                    tls=None if host.agent.startswith("unix:") else self.tls,
+                )
+                for host in self.hosts
+            ),
+            topology=self.to_topology(),
+        )
+
+
+KIND = ExternalFabric
+
+
+def _check_hosts(fabric: ExternalFabric) -> Iterator[Mistake]:
+    for key in ("name", "agent"):
+        values = [getattr(host, key) for host in fabric.hosts]
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                yield Mistake(
+                    location=("fabric", "hosts", index, key),
+                    found=f"host {values.index(value)} has {value!r} as well",
+                    hint=f"give every host {key} of its own"
+                    if key == "name"
+                    else "list all ports of an agent under one host",
+                )
+
+
+def _check_addresses(fabric: ExternalFabric) -> Iterator[Mistake]:
+    first: dict[object, str] = {}
+    allowed = ", ".join(str(each) for each in fabric.allow)
+    for location, host, port in _ports(fabric):
+        address = port.address.ip
+        if address in first:
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{address} is the address of a port of {first[address]}",
+                hint="give every port an address of its own",
+            )
+        first.setdefault(address, host.name)
+        if not any(address in prefix for prefix in fabric.allow):
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{address} lies outside the allowed prefixes {allowed}",
+                hint="name its prefix in fabric.allow, and start the agents "
+                "with it as --allow",
+            )
+
+
+def _check_families(fabric: ExternalFabric) -> Iterator[Mistake]:
+    """Refuse a port that cannot reach the others, or packets that IPv6 has not."""
+    first = fabric.hosts[0]
+    address = first.ports[0].address.ip
+    for location, _, port in _ports(fabric):
+        if port.address.ip.version != address.version:
+            yield Mistake(
+                location=(*location, "address"),
+                found=f"{port.address.ip} is of IPv{port.address.ip.version}, but "
+                f"{address} (host {first.name}) of IPv{address.version}: they "
+                "cannot reach each other",
+                hint="give all ports addresses of one family",
+            )
+        elif port.mtu is not None:
+            yield from check_mtu(port.mtu, fabric.family, (*location, "mtu"))
+    yield from check_mtu(
+        fabric.defaults.mtu, fabric.family, ("fabric", "defaults", "mtu")
+    )
+
+
+def _check_isolation(fabric: ExternalFabric) -> Iterator[Mistake]:
+    """Refuse ports of one host that would reach each other without the fabric."""
+    for index, host in enumerate(fabric.hosts):
+        seen: set[object] = set()
+        for number, port in enumerate(host.ports):
+            location: Location = ("fabric", "hosts", index, "ports", number)
+            if port.address.ip.is_loopback:
+                continue
+            if fabric.defaults.isolate == "namespace" and port.netns is None:
+                yield Mistake(
+                    location=location,
+                    found="has no netns, but fabric.defaults.isolate is namespace",
+                    hint="e.g. netns: /run/netns/port0",
+                )
+            elif port.netns in seen:
+                yield Mistake(
+                    location=location,
+                    found=f"shares a network namespace with another port of "
+                    f"{host.name}; their traffic would not leave the host",
+                    hint="move each interface into a namespace of its own and "
+                    "name it, e.g. netns: /run/netns/port1",
+                )
+            seen.add(port.netns)
+
+
+def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
+    if fabric.tls is not None:
+        return []
+    return [
+        Mistake(
+            location=("fabric", "hosts", index, "agent"),
+            found=f"{host.agent} is on another machine, and there are no certificates",
+            hint="make some with chakram certs and name them in fabric.tls",
+        )
+        for index, host in enumerate(fabric.hosts)
+        if not host.agent.startswith(("unix:", "127.", "localhost:", "[::1]:"))
+    ]
+
+
+def _ports(
+    fabric: ExternalFabric,
+) -> Iterable[tuple[Location, HostSettings, PortSettings]]:
+    for index, host in enumerate(fabric.hosts):
+        for number, port in enumerate(host.ports):
+            yield ("fabric", "hosts", index, "ports", number), host, port

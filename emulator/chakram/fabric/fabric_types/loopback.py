@@ -1,0 +1,190 @@
+"""The fabric ``loopback``: every port is an address of 127.0.0.0/8.  Needs no rights.
+
+IPv6 has one loopback address, so every port is a UDP port of ``::1`` there.  It has no
+switch and no rate of its own; what limits it is this machine's processor.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from chakram.fabric.fabric_types.base import (
+    ROCE_UDP_PORT,
+    Addressing,
+    LocalFabric,
+    World,
+    WorldRequest,
+)
+from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
+from chakram.fabric.labs.enter_namespace import require_ipv6
+from chakram.foundation.errors import ConfigError, FabricError, PortInUse
+from chakram.foundation.ip_addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
+from chakram.foundation.units import format_rate
+from chakram.plan.plan import PortPlan
+from chakram.plan.queue_pairs import SOURCE_PORT_BASE
+from chakram.settings.quantities import Rate, Whole
+from chakram.topology.addressing import loopback_addresses
+from chakram.topology.common_topologies import single_switch
+
+if TYPE_CHECKING:
+    from chakram.topology.topology import Topology
+
+
+class LoopbackFabric(LocalFabric):
+    """Ports are addresses of this machine's loopback interface."""
+
+    rate_key: ClassVar[str] = "fabric.rate"
+    has_switches: ClassVar[bool] = False
+
+    kind: Literal["loopback"]
+    """Ports are addresses of this machine's loopback interface."""
+    ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS, examples=[8])
+    """Number of ports; without it as many as the jobs need."""
+    rate_bps: Rate | None = Field(default=None, alias="rate")
+    """Rate that each port paces itself to; without it as fast as it goes."""
+    addressing: Addressing = "ipv4"
+    """Address family of all ports. IPv6 has one loopback address, so ports have the UDP
+    ports from udp_port on there."""
+    mtu: Whole = Field(default=65_535, ge=576, le=65_535)
+    """Largest IP packet, in bytes."""
+    udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
+    """UDP port that all ports receive on; over IPv6 that of the first."""
+
+    @property
+    def port_rate_bps(self) -> int | None:
+        """The rate of all ports."""
+        return self.rate_bps
+
+    @property
+    def nports(self) -> int | None:
+        """How many ports there are; None: as many as are needed."""
+        return self.ports
+
+    def details(self) -> str:
+        """Return the rate in words."""
+        rate = "no rate" if self.rate_bps is None else format_rate(self.rate_bps)
+        return f"{rate} per port"
+
+    def to_topology(self, nports: int | None = None) -> Topology:
+        """Return the ports as hosts on one switch.
+
+        Raises:
+            ConfigError: If their number is known from nowhere.
+        """
+        ports = self.ports or nports
+        if ports is None:
+            raise ConfigError(
+                "fabric.ports", "the number of ports is not known", "e.g. ports: 8"
+            )
+        return single_switch(ports, self.rate_bps)
+
+    async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
+        """Start an agent whose ports are loopback addresses."""
+        ports = loopback_ports(
+            self.ports or request.nports,
+            udp_port=self.udp_port,
+            family=self.addressing,
+        )
+        check_ports_free(ports)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="chakram-"))
+        agent, _ = await self.start_agent(stack, request, Path(folder) / "agent.sock")
+        return World(
+            ports=tuple(
+                PortPlan(
+                    number=number,
+                    agent=agent.name,
+                    host=port.host,
+                    open="udp:",
+                    netns=None,
+                    address=port.address,
+                    udp_port=port.udp_port,
+                    rate_bps=self.rate_bps,
+                    mtu=self.mtu,
+                )
+                for number, port in enumerate(ports)
+            ),
+            agents=(agent,),
+            topology=self.to_topology(request.nports),
+            notes=("loopback has no switch: what limits it is this machine",),
+        )
+
+
+KIND = LoopbackFabric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopbackPort:
+    """One port: a name, as hosts of a topology have, and where it is."""
+
+    host: str
+    address: str
+    udp_port: int
+
+
+def loopback_ports(
+    nports: int, *, udp_port: int, family: str = IPV4
+) -> tuple[LoopbackPort, ...]:
+    """Return ports ``h0``, ``h1``, ... with their addresses.
+
+    Args:
+        nports: How many.
+        udp_port: Of all of them; with IPv6, of the first one, and the others count up.
+        family: ``ipv4`` or ``ipv6``.
+
+    Raises:
+        FabricError: If there are more ports than planned addresses or UDP ports.
+    """
+    if family == IPV4:
+        places = [(address, udp_port) for address in loopback_addresses(nports)]
+    else:
+        last = udp_port + nports - 1
+        if last >= SOURCE_PORT_BASE:
+            raise FabricError(
+                "fabric.udp_port",
+                f"{nports} ports of {LOOPBACK_IPV6} would be UDP ports {udp_port} to "
+                f"{last}; those from {SOURCE_PORT_BASE} on are of queue pairs",
+                "choose a lower one, or addressing: ipv4",
+            )
+        places = [(LOOPBACK_IPV6, udp_port + number) for number in range(nports)]
+    return tuple(
+        LoopbackPort(host=f"h{number}", address=address, udp_port=port)
+        for number, (address, port) in enumerate(places)
+    )
+
+
+def check_ports_free(ports: tuple[LoopbackPort, ...]) -> None:
+    """Refuse to start where another run, or another program, holds an address.
+
+    Raises:
+        PortInUse: If a socket address of a port is taken.
+        FabricError: If this machine does not have the loopback addresses.
+    """
+    if any(is_ipv6(port.address) for port in ports):
+        require_ipv6()
+    for port in ports:
+        where = f"port {port.host} at {socket_text(port.address, port.udp_port)}"
+        family = socket.AF_INET6 if is_ipv6(port.address) else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((port.address, port.udp_port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise PortInUse(
+                        where,
+                        "another program holds it",
+                        "end the other run, or set fabric.udp_port",
+                    ) from error
+                raise FabricError(
+                    where,
+                    f"cannot bind it ({os.strerror(error.errno or 0)})",
+                    "is the loopback interface up? see: chakram doctor",
+                ) from error

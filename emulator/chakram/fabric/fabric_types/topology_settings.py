@@ -1,0 +1,510 @@
+"""The shape of a fabric, as an experiment file has it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from chakram.fabric.fabric_types.link_settings import DEFAULT_QUEUE_BYTES, LinksSettings
+from chakram.foundation.errors import ConfigError
+from chakram.settings.located_errors import Mistake
+from chakram.settings.quantities import Model, Name, Rate, Time, Whole
+from chakram.topology.common_topologies import (
+    Joints,
+    host_names,
+    single_switch,
+    switch_names,
+)
+from chakram.topology.multi_tier_topologies import (
+    fat_tree,
+    forwarding_nodes,
+    fully_connected_pairs,
+    leaf_spine,
+    rails,
+    torus_pairs,
+)
+from chakram.topology.topology import (
+    Link,
+    Topology,
+    check_topology,
+)
+
+MAX_HOSTS = 16_384
+
+Names = Sequence[str] | None
+
+
+class Shape(Model, ABC):
+    """A shape of a fabric.
+
+    Attributes:
+        tiers: Tiers of switches.
+        is_built: Whether labs of namespaces can have it.
+        has_uplinks: Whether it has links between switches.
+    """
+
+    tiers: ClassVar[int] = 2
+    is_built: ClassVar[bool] = True
+    has_uplinks: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def nhosts(self) -> int:
+        """Number of hosts."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the shape in words."""
+
+    @abstractmethod
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology; see ``TopologySettings.to_topology``."""
+
+    def check(self) -> list[Mistake]:
+        """Return what is wrong with it by itself."""
+        return []
+
+    def server_of(self, host: int) -> int:
+        """Return which server a host is a port of: each is one, if not said."""
+        return host
+
+
+class GraphLink(Model):
+    """A link of a graph."""
+
+    ends: tuple[Name, Name] = Field(examples=[["h0", "s0"]])
+    """The two nodes that it joins, as many times as there are links side by side."""
+    rate_bps: Rate | None = Field(default=None, alias="rate")
+    """Rate of each direction; without it, and without a delay, as links.host says
+    for a link of a host, and links.uplink for others."""
+    delay_ns: Time | None = Field(default=None, alias="delay")
+    """Propagation delay."""
+    count: Whole = Field(default=1, ge=1, le=64)
+    """Such links side by side."""
+
+
+class GraphShape(Shape):
+    """Hosts, switches and links, one by one."""
+
+    hosts: tuple[Name, ...] = Field(
+        min_length=1, max_length=MAX_HOSTS, examples=[["a", "b"]]
+    )
+    """Names of the hosts, in the order in which ranks are placed on them."""
+    switches: tuple[Name, ...] = Field(
+        min_length=1, max_length=MAX_HOSTS, examples=[["s0"]]
+    )
+    """Names of the switches."""
+    links: tuple[GraphLink, ...] = Field(
+        min_length=1,
+        max_length=1 << 16,
+        examples=[[{"ends": ["a", "s0"]}, {"ends": ["b", "s0"]}]],
+    )
+    """All links; a host has exactly one, to a switch."""
+
+    @property
+    def nhosts(self) -> int:
+        """Number of hosts."""
+        return len(self.hosts)
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        links = sum(link.count for link in self.links)
+        return (
+            f"graph of {len(self.hosts)} hosts, {len(self.switches)} switches, "
+            f"{links} links"
+        )
+
+    def check(self) -> list[Mistake]:
+        """Check that it is a fabric: names, links, and that all hosts are connected."""
+        problems = [
+            f"{name} is both a host and a switch"
+            for name in sorted({*self.hosts} & {*self.switches})
+        ]
+        problems += check_topology(self.to_topology(LinksSettings(), None))
+        return [
+            Mistake(
+                location=("fabric", "topology", "graph"),
+                found=text,
+                hint="every host has one link to a switch, and all are connected",
+            )
+            for text in problems
+        ]
+
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology."""
+        own = host_names(self.nhosts, names) if names is not None else self.hosts
+        renamed = dict(zip(self.hosts, own, strict=True))
+        switches = switch_names(list(self.switches), own)
+        renamed_switches = dict(zip(self.switches, switches, strict=True))
+        joints = Joints(own)
+        made: list[Link] = []
+        for each in self.links:
+            is_host = not renamed.keys().isdisjoint(each.ends)
+            usual = (links.host if is_host else links.uplink).kind
+            kind = replace(
+                usual,
+                rate_bps=usual.rate_bps if each.rate_bps is None else each.rate_bps,
+                delay_ns=usual.delay_ns if each.delay_ns is None else each.delay_ns,
+            )
+            if kind.queue_bytes is None and kind.rate_bps is not None:
+                kind = replace(kind, queue_bytes=DEFAULT_QUEUE_BYTES)
+            ends = [
+                renamed.get(name) or renamed_switches.get(name, name)
+                for name in each.ends
+            ]
+            # The host first, as counters of links have it.
+            made += (kind.link(*joints.join(*ends)) for _ in range(each.count))
+        return Topology(hosts=own, switches=switches, links=tuple(made))
+
+
+class SingleSwitchShape(Shape):
+    """Hosts on one switch."""
+
+    tiers: ClassVar[int] = 1
+    has_uplinks: ClassVar[bool] = False
+
+    hosts: Whole = Field(ge=1, le=MAX_HOSTS, examples=[8])
+    """Number of hosts, with one port each."""
+
+    @property
+    def nhosts(self) -> int:
+        """Number of hosts."""
+        return self.hosts
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        return f"single switch, {self.hosts} hosts"
+
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology."""
+        return single_switch(
+            self.hosts,
+            links.host.rate_bps,
+            host_delay_ns=links.host.delay_ns,
+            host_queue_bytes=links.host.longest_queue_bytes,
+            host_ecn=links.host.ecn_thresholds,
+            names=names,
+        )
+
+
+class ClosShape(Shape):
+    """Leaves and spines."""
+
+    leaves: Whole = Field(ge=1, le=1024, examples=[2])
+    """Number of leaf switches."""
+    spines: Whole = Field(ge=1, le=1024, examples=[2])
+    """Number of spine switches."""
+    hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[4])
+    """Hosts of each leaf, with one port each."""
+    uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
+    """Links of each leaf to spines, dealt to them in turn; more than spines are links
+    side by side. Without it one to each spine."""
+
+    @property
+    def nhosts(self) -> int:
+        """Hosts of all leaves."""
+        return self.leaves * self.hosts_per_leaf
+
+    def check(self) -> list[Mistake]:
+        """Check that every leaf reaches every spine."""
+        return _check_uplinks("clos", self.uplinks, self.spines)
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        uplinks = f", {self.uplinks} uplinks each" if self.uplinks else ""
+        return (
+            f"Clos of {self.leaves} leaves x {self.spines} spines "
+            f"x {self.hosts_per_leaf} hosts{uplinks}"
+        )
+
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology."""
+        return leaf_spine(
+            self.leaves,
+            self.spines,
+            self.hosts_per_leaf,
+            uplinks=self.uplinks or self.spines,
+            host=links.host.kind,
+            uplink=links.uplink.kind,
+            names=names,
+        )
+
+
+class FatTreeShape(Shape):
+    """Three tiers: pods of leaves and spines, and cores above them."""
+
+    tiers: ClassVar[int] = 3
+
+    pods: Whole = Field(ge=1, le=256, examples=[2])
+    """Number of pods."""
+    leaves: Whole = Field(ge=1, le=256, examples=[2])
+    """Leaves of each pod, each with one link to every spine of its pod."""
+    spines: Whole = Field(ge=1, le=256, examples=[2])
+    """Spines of each pod."""
+    cores: Whole = Field(ge=1, le=256, examples=[2])
+    """Cores that the spines of one number have, in all pods together: every spine has
+    one link to each. A k-ary fat tree has k pods, and k/2 of all else."""
+    hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[2])
+    """Hosts of each leaf, with one port each."""
+
+    @property
+    def nhosts(self) -> int:
+        """Hosts of all pods."""
+        return self.pods * self.leaves * self.hosts_per_leaf
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        return (
+            f"fat tree of {self.pods} pods x {self.leaves} leaves x {self.spines} "
+            f"spines x {self.hosts_per_leaf} hosts, {self.spines * self.cores} cores"
+        )
+
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology."""
+        return fat_tree(
+            self.pods,
+            self.leaves,
+            self.spines,
+            self.cores,
+            self.hosts_per_leaf,
+            host=links.host.kind,
+            uplink=links.uplink.kind,
+            core=(links.core or links.uplink).kind,
+            names=names,
+        )
+
+
+class RailShape(Shape):
+    """Servers of several ports: port r of every server is on leaf r."""
+
+    servers: Whole = Field(ge=1, le=MAX_HOSTS, examples=[4])
+    """Number of servers."""
+    ports: Whole = Field(ge=1, le=64, examples=[2])
+    """Ports of each server, and so leaves. Every port is a host of the fabric, counted
+    server by server; placement.same_host of a job says what becomes of messages
+    between the ports of one server."""
+    spines: Whole = Field(ge=1, le=1024, examples=[2])
+    """Number of spine switches."""
+    uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
+    """Links of each leaf to spines, as in clos."""
+
+    @property
+    def nhosts(self) -> int:
+        """Ports of all servers."""
+        return self.servers * self.ports
+
+    def check(self) -> list[Mistake]:
+        """Check that every leaf reaches every spine."""
+        return _check_uplinks("rail", self.uplinks, self.spines)
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        uplinks = f", {self.uplinks} uplinks each" if self.uplinks else ""
+        return (
+            f"{self.servers} servers x {self.ports} rails, {self.spines} "
+            f"spines{uplinks}"
+        )
+
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology."""
+        return rails(
+            self.servers,
+            self.ports,
+            self.spines,
+            uplinks=self.uplinks or self.spines,
+            host=links.host.kind,
+            uplink=links.uplink.kind,
+            names=names,
+        )
+
+    def server_of(self, host: int) -> int:
+        """Return which server a host is a port of."""
+        return host // self.ports
+
+
+class _ForwardingShape(Shape):
+    """Nodes that forward for one another, without switches."""
+
+    tiers: ClassVar[int] = 1
+    is_built: ClassVar[bool] = False
+
+    @abstractmethod
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the nodes that are linked."""
+
+    def to_topology(self, links: LinksSettings, names: Names) -> Topology:
+        """Return the topology."""
+        return forwarding_nodes(
+            self.nhosts,
+            self.pairs(),
+            host=links.host.kind,
+            between=links.uplink.kind,
+            names=names,
+        )
+
+
+class RingShape(_ForwardingShape):
+    """Nodes in a ring."""
+
+    nodes: Whole = Field(ge=2, le=MAX_HOSTS, examples=[8])
+    """Number of nodes, each linked with two others, which forward."""
+
+    @property
+    def nhosts(self) -> int:
+        """Number of nodes."""
+        return self.nodes
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        return f"ring of {self.nodes} nodes"
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the nodes that are linked."""
+        return torus_pairs([self.nodes])
+
+
+class TorusShape(_ForwardingShape):
+    """Nodes in a torus."""
+
+    dimensions: tuple[Annotated[Whole, Field(ge=1, le=MAX_HOSTS)], ...] = Field(
+        min_length=1, max_length=6, examples=[[4, 4]]
+    )
+    """Nodes in each dimension; they are numbered with the first one fastest."""
+
+    @property
+    def nhosts(self) -> int:
+        """Number of nodes."""
+        return prod(self.dimensions)
+
+    def check(self) -> list[Mistake]:
+        """Check that there are not too many nodes."""
+        if self.nhosts <= MAX_HOSTS:
+            return []
+        return [
+            Mistake(
+                location=("fabric", "topology", "torus", "dimensions"),
+                found=f"make {self.nhosts} nodes",
+                hint=f"at most {MAX_HOSTS}",
+            )
+        ]
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        return f"torus of {' x '.join(map(str, self.dimensions))} nodes"
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the nodes that are linked."""
+        return torus_pairs(self.dimensions)
+
+
+class FullyConnectedShape(_ForwardingShape):
+    """Nodes that are all linked with one another."""
+
+    nodes: Whole = Field(ge=2, le=256, examples=[8])
+    """Number of nodes."""
+
+    @property
+    def nhosts(self) -> int:
+        """Number of nodes."""
+        return self.nodes
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        return f"{self.nodes} nodes, fully connected"
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the nodes that are linked."""
+        return fully_connected_pairs(self.nodes)
+
+
+class TopologySettings(Model):
+    """The shape of a fabric: exactly one of its keys."""
+
+    single_switch: SingleSwitchShape | None = None
+    """All hosts on one switch."""
+    clos: ClosShape | None = None
+    """A leaf-spine fabric of two tiers."""
+    fat_tree: FatTreeShape | None = None
+    """A fabric of three tiers."""
+    rail: RailShape | None = None
+    """A rail-optimised fabric: servers of several ports, each on a leaf of its own."""
+    graph: GraphShape | None = None
+    """Hosts, switches and links, one by one."""
+    ring: RingShape | None = None
+    """Nodes in a ring, which forward; simulated only, as the next two."""
+    torus: TorusShape | None = None
+    """Nodes in a torus, which forward."""
+    fully_connected: FullyConnectedShape | None = None
+    """Nodes that are all linked with one another."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape, None where none is named."""
+        given = self._given()
+        return given[0] if given else None
+
+    def _given(self) -> list[Shape]:
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return [each for each in values if each is not None]
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return 0 if self.shape is None else self.shape.nhosts
+
+    @property
+    def tiers(self) -> int:
+        """Tiers of switches."""
+        return 1 if self.shape is None else self.shape.tiers
+
+    def describe(self) -> str:
+        """Return the shape in words."""
+        return "no shape" if self.shape is None else self.shape.describe()
+
+    def check(self) -> list[Mistake]:
+        """Check that it is one shape, and that shape."""
+        given = self._given()
+        if len(given) == 1:
+            return given[0].check()
+        names = list(type(self).model_fields)
+        return [
+            Mistake(
+                location=("fabric", "topology"),
+                found="names two shapes" if given else "names no shape",
+                hint=f"write one of {', '.join(names[:-1])} or {names[-1]}",
+            )
+        ]
+
+    def to_topology(self, links: LinksSettings, names: Names = None) -> Topology:
+        """Return the topology of this shape with these links.
+
+        Args:
+            links: What its links are like.
+            names: Of its hosts; None: h0, h1, ...
+
+        Raises:
+            ConfigError: If it has no shape.
+            FabricError: If the shape is impossible.
+        """
+        if self.shape is None:
+            raise ConfigError(
+                "fabric.topology", "names no shape", "write e.g. single_switch or clos"
+            )
+        return self.shape.to_topology(links, names)
+
+
+def _check_uplinks(shape: str, uplinks: int | None, spines: int) -> list[Mistake]:
+    if uplinks is None or uplinks >= spines:
+        return []
+    return [
+        Mistake(
+            location=("fabric", "topology", shape, "uplinks"),
+            found=f"{uplinks} uplinks do not reach {spines} spines",
+            hint=f"at least {spines}, or fewer spines",
+        )
+    ]

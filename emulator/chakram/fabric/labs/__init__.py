@@ -1,0 +1,1 @@
+"""Labs: fabrics of network namespaces on this machine."""

@@ -1,0 +1,238 @@
+"""Directories and files by which labs are found again, also after a crash.
+
+``<root>/<lab>/`` holds ``holder.json`` (who owns the lab, written before anything is
+built), ``state.json`` (the lab, once it stands), ``holder.sock`` (requests to the
+holder), ``holder.log``, ``sockets/`` (for agents and controllers) and ``pids/``: one
+file per process that belongs to the lab.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from chakram.fabric.child_processes import is_alive, process_start_ticks
+from chakram.fabric.labs.description import LabState, check_lab_name, decode_state
+from chakram.foundation.errors import FabricError
+
+CONTROLLER = "controller"
+"""Role of the process of a run: a lab that has one is in use."""
+
+STATE_ROOT_VARIABLE = "CHAKRAM_STATE_DIR"
+"""Environment variable that names another root; set for processes inside a lab."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The process that owns a lab, and the names it made outside its directory."""
+
+    pid: int
+    start_ticks: int
+    netns_names: tuple[str, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether that process still runs."""
+        return is_alive(self.pid, self.start_ticks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredProcess:
+    """A process that belongs to a lab and ends with it."""
+
+    pid: int
+    start_ticks: int
+    role: str
+
+
+def state_root() -> Path:
+    """Return the directory that holds the labs of this user.
+
+    That is ``$CHAKRAM_STATE_DIR``; else ``/run/chakram`` for root; else
+    ``$XDG_RUNTIME_DIR/chakram`` or ``/tmp/chakram-<uid>``.
+    """
+    if override := os.environ.get(STATE_ROOT_VARIABLE):
+        return Path(override)
+    if os.geteuid() == 0:
+        return Path("/run/chakram")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir() and os.access(runtime, os.W_OK):
+        return Path(runtime) / "chakram"
+    return Path(f"/tmp/chakram-{os.geteuid()}")
+
+
+def prepare_root(root: Path) -> None:
+    """Make the root directory if need be, and refuse one that others may write to.
+
+    The files in it decide which processes ``fabric down`` ends, so it belongs to the
+    user alone.
+
+    Raises:
+        FabricError: If it cannot be made, or belongs to somebody else.
+    """
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = root.lstat()
+    except OSError as error:
+        raise FabricError(
+            str(root),
+            f"cannot make the directory ({error.strerror})",
+            f"set {STATE_ROOT_VARIABLE} to a directory of your own",
+        ) from error
+    if (
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.geteuid()
+        or status.st_mode & 0o077
+    ):
+        raise FabricError(
+            str(root),
+            "it is not a directory that only you may use",
+            "remove it, or give it to yourself with mode 0700",
+        )
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Keep other processes of this user from adding or removing labs."""
+    prepare_root(root)
+    descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # unlocks
+
+
+def lab_directory(lab: str, root: Path | None = None) -> Path:
+    """Return the directory of a lab.
+
+    Raises:
+        FabricError: If *lab* is not a name of a lab.
+    """
+    check_lab_name(lab)
+    return (root or state_root()) / lab
+
+
+def sockets_directory(lab: str, root: Path | None = None) -> Path:
+    """Return the directory for Unix sockets of agents and controllers of a lab."""
+    return lab_directory(lab, root) / "sockets"
+
+
+def lab_names(root: Path | None = None) -> list[str]:
+    """Return the names of all labs that left something in the root, sorted."""
+    names: list[str] = []
+    with suppress(FileNotFoundError):
+        for path in (root or state_root()).iterdir():
+            with suppress(FabricError):
+                check_lab_name(path.name)
+                if path.is_dir():
+                    names.append(path.name)
+    return sorted(names)
+
+
+def write_holder(directory: Path, holder: Holder) -> None:
+    """Write ``holder.json``."""
+    write_whole(directory / "holder.json", json.dumps(asdict(holder)))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever reads half of it."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, "utf-8")
+    temporary.replace(path)
+
+
+def read_holder(directory: Path) -> Holder | None:
+    """Return who owns a lab, or None where that cannot be told."""
+    try:
+        fields = json.loads((directory / "holder.json").read_text("utf-8"))
+        return Holder(
+            pid=int(fields["pid"]),
+            start_ticks=int(fields["start_ticks"]),
+            netns_names=tuple(str(name) for name in fields["netns_names"]),
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def read_state(lab: str, root: Path | None = None) -> LabState | None:
+    """Return the state of a lab, or None if it does not stand (yet, or any more).
+
+    Raises:
+        FabricError: If the state was written by another version.
+    """
+    directory = lab_directory(lab, root)
+    try:
+        text = (directory / "state.json").read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return decode_state(text)
+
+
+def register_process(lab: str, pid: int, role: str) -> None:
+    """Note that a process belongs to a lab, so that ``fabric down`` ends it.
+
+    Args:
+        lab: Name of the lab.
+        pid: Process, usually the caller.
+        role: What it is, for example ``controller``, ``agent`` or ``shard``.
+
+    Raises:
+        FabricError: If there is no such lab or no such process.
+    """
+    ticks = process_start_ticks(pid)
+    if ticks is None:
+        raise FabricError(f"lab {lab}", f"there is no process {pid} to register")
+    process = RegisteredProcess(pid=pid, start_ticks=ticks, role=role)
+    path = lab_directory(lab) / "pids" / str(pid)
+    try:
+        write_whole(path, json.dumps(asdict(process)))
+    except FileNotFoundError:
+        raise FabricError(
+            f"lab {lab}", "there is no such lab", "see: chakram fabric status"
+        ) from None
+
+
+def unregister(lab: str, pid: int) -> None:
+    """Forget a process; nothing happens if it was not registered."""
+    (lab_directory(lab) / "pids" / str(pid)).unlink(missing_ok=True)
+
+
+def registered_processes(directory: Path) -> list[RegisteredProcess]:
+    """Return the processes of a lab that still run, by process id."""
+    found: list[RegisteredProcess] = []
+    with suppress(FileNotFoundError):
+        for path in (directory / "pids").iterdir():
+            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                fields = json.loads(path.read_text("utf-8"))
+                process = RegisteredProcess(
+                    pid=int(fields["pid"]),
+                    start_ticks=int(fields["start_ticks"]),
+                    role=str(fields["role"]),
+                )
+                if is_alive(process.pid, process.start_ticks):
+                    found.append(process)
+    return sorted(found, key=lambda process: process.pid)
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a lab's directory with all that is in it; nothing happens if it is gone.
+
+    Raises:
+        FabricError: If something in it belongs to somebody else.
+    """
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FabricError(
+            str(directory), f"cannot remove it ({error.strerror})", "remove it by hand"
+        ) from error

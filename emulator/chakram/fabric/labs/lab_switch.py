@@ -1,0 +1,119 @@
+"""The switches of a lab that are a process, as its holder sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from chakram.fabric.child_processes import set_niceness
+from chakram.fabric.labs.description import LabSpec, encode_spec
+from chakram.fabric.labs.holder_protocol import decode_error, receive_line
+from chakram.foundation.errors import FabricError
+
+_START_S = 30.0
+_ANSWER_S = 5.0
+_END_S = 2.0
+_FIRST = -20
+
+
+class LabSwitch:
+    """A process that runs the modelled switches of a lab; it ends with this one.
+
+    Attributes:
+        ended: A descriptor that becomes readable when the process has ended.
+    """
+
+    def __init__(self, spec: LabSpec, namespace: int, log: Path) -> None:
+        """Start it; packets cross it when this returns.
+
+        Args:
+            spec: Of the lab.
+            namespace: Descriptor of that with the ports.
+            log: File for what it says.
+
+        Raises:
+            FabricError: If it does not start.
+        """
+        self._where = f"lab {spec.name}"
+        self._control, theirs = socket.socketpair()
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    *(
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "chakram.fabric.modelled_switch.switch_process",
+                    ),
+                    *(str(theirs.fileno()), str(namespace)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs.fileno(), namespace),
+                start_new_session=True,
+            )
+        self.ended = os.pidfd_open(self._process.pid)
+        try:
+            # What it is late by is late for everybody; who is niced stays so.
+            is_niced = os.getpriority(os.PRIO_PROCESS, 0) > 0
+            if not is_niced and len(os.sched_getaffinity(0)) > 1:
+                with suppress(PermissionError):
+                    set_niceness(self._process.pid, _FIRST)
+            self._ask(encode_spec(spec), _START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, request: str) -> dict[str, Any]:
+        """Return its answer to what the holder was asked, see ``LabSwitches.serve``.
+
+        Raises:
+            FabricError: If it has ended, or does not answer.
+        """
+        return self._ask(request.rstrip("\n"), _ANSWER_S)
+
+    def close(self) -> None:
+        """End it; nothing happens the second time."""
+        self._control.close()
+        self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self.ended >= 0:
+            os.close(self.ended)
+            self.ended = -1
+
+    def _ask(self, line: str, limit_s: float) -> dict[str, Any]:
+        self._control.settimeout(limit_s)
+        answer, why = b"", ""
+        try:
+            self._control.sendall(line.encode() + b"\n")
+            answer = receive_line(self._control)
+        except OSError as error:
+            why = f" ({error})"
+        if not answer:
+            status = None
+            with suppress(subprocess.TimeoutExpired):
+                # The kernel closes its end before it is gone.
+                status = self._process.wait(_END_S)
+            raise FabricError(
+                self._where,
+                f"the process of its switches does not answer{why}"
+                if status is None
+                else f"the process of its switches has ended with status {status}",
+                "see holder.log in the lab's directory",
+            )
+        fields: dict[str, Any] = json.loads(answer)
+        refused = decode_error(fields)
+        if refused is not None:
+            raise refused
+        return fields

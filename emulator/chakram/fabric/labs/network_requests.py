@@ -1,0 +1,191 @@
+"""Addresses, neighbours and routes: what the kernel makes in the nodes of a lab.
+
+Pure: it returns requests, and whoever builds the lab sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from chakram.fabric.labs.link_requests import (
+    ANY_ADDRESS,
+    Request,
+    add_address,
+    add_forwarding_entry,
+    add_neighbour,
+    add_route,
+    set_link,
+)
+from chakram.topology.addressing import BENCHMARK_SPACES, AddressPlan
+from chakram.topology.topology import HOST_INTERFACE, Link, PortRef, Topology
+
+# Fresh namespaces may hold devices that modules put into each one (tunl0, sit0, ...)
+# under the first numbers.
+FIRST_INDEX = 100
+"""Number of the first interface that a lab makes in a namespace."""
+
+BRIDGE_INDEX = FIRST_INDEX
+"""Number of the bridge of every switch that has hosts."""
+
+
+class NetworkRequests:
+    """Makes the requests of one lab.
+
+    Args:
+        topology: Its hosts, switches and links.
+        addresses: Its address plan.
+        indexes: By port, the number of its interface in its namespace.
+        is_model: Whether one program stands for all switches: then all hosts are
+            neighbours.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        addresses: AddressPlan,
+        indexes: Mapping[PortRef, int],
+        *,
+        is_model: bool,
+    ) -> None:
+        self._topology = topology
+        self._addresses = addresses
+        self._indexes = indexes
+        self._model = is_model
+        self._routed = {each.link: each for each in addresses.routed_links}
+        self._subnets = {each.switch: each for each in addresses.subnets}
+        self._neighbours: dict[str, Request] = {}
+
+    def of_switch(self, switch: str) -> list[Request]:
+        """Return the requests for a switch, whose links are there."""
+        requests: list[Request] = []
+        subnet = self._subnets.get(switch)
+        routed = len(self._topology.switches) > 1
+        if subnet is not None:
+            for host in self._topology.hosts_of(switch):
+                port = self._topology.host_link(host).end_at(switch)
+                address = self._addresses.host(host)
+                requests.append(
+                    add_forwarding_entry(address.mac, port=self._indexes[port])
+                )
+                if routed:
+                    requests.append(
+                        add_neighbour(
+                            address.address, mac=address.mac, index=BRIDGE_INDEX
+                        )
+                    )
+            if routed:
+                requests.append(
+                    add_address(
+                        subnet.gateway,
+                        prefix_length=subnet.prefix_length,
+                        index=BRIDGE_INDEX,
+                    )
+                )
+        for link in self._topology.links_of(switch):
+            if link.name in self._routed:
+                requests += self._routed_port_requests(switch, link)
+        return requests + self.routes_of(switch)
+
+    def routes_of(
+        self, switch: str, *, without: Collection[str] | None = None
+    ) -> list[Request]:
+        """Return the requests for the routes of a switch.
+
+        Args:
+            switch: Its name.
+            without: Names of links that are down: its routes are replaced by those over
+                links that are up, where there is one; None: it has no routes yet.
+        """
+        requests: list[Request] = []
+        for other in self._subnets.values():
+            if other.switch == switch:
+                continue
+            hops = self._next_hops(switch, other.switch, without or ())
+            if hops:
+                requests.append(
+                    add_route(
+                        other.network,
+                        prefix_length=other.prefix_length,
+                        next_hops=hops,
+                        replace=without is not None,
+                    )
+                )
+        return requests
+
+    def _routed_port_requests(self, switch: str, link: Link) -> list[Request]:
+        routed = self._routed[link.name]
+        index = self._indexes[link.end_at(switch)]
+        if link.a.node == switch:
+            own, other, mac = routed.a_address, routed.b_address, routed.b_mac
+        else:
+            own, other, mac = routed.b_address, routed.a_address, routed.a_mac
+        return [
+            set_link(index, up=True, what=f"interface of {link.name}"),
+            add_address(own, prefix_length=routed.prefix_length, index=index),
+            add_neighbour(other, mac=mac, index=index),
+        ]
+
+    def _next_hops(
+        self, switch: str, other: str, down: Collection[str]
+    ) -> list[tuple[str, int]]:
+        """Return gateway and interface of all best ways to the hosts of a switch.
+
+        Those over links that are down are left out, unless all are.
+        """
+        host = self._topology.hosts_of(other)[0]
+        hops: list[tuple[str, int]] = []
+        up: list[tuple[str, int]] = []
+        for port in self._topology.next_hops(switch, host):
+            link = next(
+                each
+                for each in self._topology.links_of(switch)
+                if each.end_at(switch) == port
+            )
+            routed = self._routed[link.name]
+            far = routed.b_address if link.a.node == switch else routed.a_address
+            hops.append((far, self._indexes[port]))
+            if link.name not in down:
+                up.append(hops[-1])
+        return up or hops
+
+    def of_host(self, host: str) -> list[Request]:
+        """Return the requests for a host, whose link is there."""
+        own = self._addresses.host(host)
+        index = FIRST_INDEX + 1  # the first interface of every host
+        if self._model:
+            near = self._topology.hosts
+        else:
+            near = self._topology.hosts_of(self._topology.switch_of(host))
+        requests = [
+            set_link(index, up=True, what=f"interface {HOST_INTERFACE}"),
+            add_address(
+                own.address, prefix_length=self.prefix_length(host), index=index
+            ),
+        ]
+        requests += [self._neighbour(other, index) for other in near if other != host]
+        if own.gateway is not None and not self._model:
+            subnet = self._subnets[self._topology.switch_of(host)]
+            requests += [
+                add_neighbour(own.gateway, mac=subnet.gateway_mac, index=index),
+                add_route(
+                    ANY_ADDRESS[self._addresses.family],
+                    prefix_length=0,
+                    next_hops=[(own.gateway, index)],
+                ),
+            ]
+        return requests
+
+    def prefix_length(self, host: str) -> int:
+        """Return the bits of the subnet that a host believes it is in."""
+        if self._model:
+            return int(BENCHMARK_SPACES[self._addresses.family].partition("/")[2])
+        return self._addresses.host(host).prefix_length
+
+    def _neighbour(self, host: str, index: int) -> Request:
+        """Return the request that tells any host about *host*: encoded once."""
+        request = self._neighbours.get(host)
+        if request is None:
+            address = self._addresses.host(host)
+            request = add_neighbour(address.address, mac=address.mac, index=index)
+            self._neighbours[host] = request
+        return request

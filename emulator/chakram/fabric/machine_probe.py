@@ -1,0 +1,278 @@
+"""What this kernel, this machine and this user can do.
+
+Nothing is concluded from versions or names: each thing is tried, inside namespaces of
+a process of its own, which take everything with them when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from chakram import _compiled
+from chakram.fabric.labs.user_namespace import has_net_admin
+
+LAB_PROBES = ("namespaces", "veth", "bridge", "htb", "bfifo")
+"""Names of the probes that a namespace lab cannot do without."""
+
+_CHILD_TIMEOUT_S = 10
+
+_SOL_UDP = 17
+_UDP_SEGMENT = 103
+_UDP_GRO = 104
+_SO_RCVBUFFORCE = 33
+# What a stock kernel allows; windows of a few senders fit.
+_USUAL_RMEM_MAX_BYTES = 212_992
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One thing that was tried.
+
+    Attributes:
+        name: Short name, stable.
+        ok: Whether it works.
+        reason: What was found, as a clause; if it does not work, what that means.
+        needed: Whether labs or runs cannot do without it.
+    """
+
+    name: str
+    ok: bool
+    reason: str
+    needed: bool = False
+
+
+def probe_all() -> list[Probe]:
+    """Return all probes, most important first; takes well under a second."""
+    return [
+        _probe_user(),
+        *probe_kernel(),
+        _probe_gso(),
+        _tried(
+            "udp-gro",
+            _receive_bursts,
+            works="bursts of packets are received with one call",
+            lacks="every packet costs a receive",
+        ),
+        _probe_receive_buffer(),
+        _tried(
+            "rcvbuf-force",
+            lambda: _granted_buffer(_SO_RCVBUFFORCE, 1 << 22),
+            works="buffers may exceed net.core.rmem_max",
+            lacks="buffers stay within net.core.rmem_max",
+        ),
+        _tried(
+            "ipv6",
+            _bind_ipv6,
+            works="fabrics may have addressing: ipv6",
+            lacks="no fabrics with addressing: ipv6",
+        ),
+        _probe_compiled(),
+        _probe_compiler(),
+        _probe_cores(),
+        _probe_program("tshark", "captures are not decoded by it"),
+        _probe_program("prometheus", "metrics are served, but nobody here stores them"),
+        _probe_rdma(),
+        probe_steering(),
+    ]
+
+
+@lru_cache(maxsize=1)
+def probe_kernel() -> tuple[Probe, ...]:
+    """Return the probes of namespaces, devices and queue disciplines."""
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-m", "chakram.fabric.probe_child"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_CHILD_TIMEOUT_S,
+            check=False,
+        )
+        found = json.loads(child.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = f"the probing process did not answer ({error})"
+        return tuple(
+            Probe(name=name, ok=False, reason=reason, needed=True)
+            for name in LAB_PROBES
+        )
+    return tuple(
+        Probe(name=name, ok=ok, reason=reason, needed=name in LAB_PROBES)
+        for name, ok, reason in found
+    )
+
+
+def _probe_user() -> Probe:
+    reason = f"user {os.geteuid()}: labs live in a user namespace"
+    if has_net_admin():
+        reason = "root, with the rights of root"
+    return Probe(name="user", ok=True, reason=reason)
+
+
+def _udp_pair() -> tuple[socket.socket, socket.socket]:
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(("127.0.0.1", 0))
+    receiver.settimeout(1)
+    return sender, receiver
+
+
+def _tried(name: str, act: Callable[[], object], *, works: str, lacks: str) -> Probe:
+    """Return what came of an act; *lacks* says what it means if that is refused."""
+    try:
+        act()
+    except OSError as error:
+        return Probe(name=name, ok=False, reason=f"{error.strerror}: {lacks}")
+    return Probe(name=name, ok=True, reason=works)
+
+
+def _probe_gso() -> Probe:
+    sent: list[int] = []
+
+    def send() -> None:
+        sender, receiver = _udp_pair()
+        with sender, receiver:
+            size = [(_SOL_UDP, _UDP_SEGMENT, struct.pack("=H", 100))]
+            sender.sendmsg([bytes(200)], size, 0, receiver.getsockname())
+            sent.append(len(receiver.recv(1000)))
+
+    probe = _tried(
+        "udp-gso",
+        send,
+        works="bursts of packets are sent with one call",
+        lacks="every packet costs a send, some 0.3 M/s",
+    )
+    return replace(probe, ok=probe.ok and sent == [100])
+
+
+def _receive_bursts() -> None:
+    sender, receiver = _udp_pair()
+    with sender, receiver:
+        receiver.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+
+
+def _bind_ipv6() -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        probe.bind(("::1", 0))
+
+
+def _probe_receive_buffer() -> Probe:
+    try:
+        limit = int(Path("/proc/sys/net/core/rmem_max").read_text("ascii"))
+    except (OSError, ValueError):
+        # Inside a container the setting may be hidden; the socket tells it as well.
+        limit = _granted_buffer(socket.SO_RCVBUF, 1 << 30) // 2
+    enough = limit > _USUAL_RMEM_MAX_BYTES
+    return Probe(
+        name="rmem-max",
+        ok=enough,
+        reason=f"sockets may buffer {limit} bytes"
+        + ("" if enough else ": raise sysctl net.core.rmem_max, or keep windows small"),
+    )
+
+
+def _granted_buffer(option: int, wanted: int) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, option, wanted)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def _probe_compiled() -> Probe:
+    status = _compiled.status()
+    plain = [name for name, form in status.modules.items() if form != "compiled"]
+    if not status.modules:
+        reason = "there are no modules to compile"
+    elif plain:
+        reason = (
+            f"{len(plain)} of {len(status.modules)} modules run as plain Python"
+            f" ({plain[0]}: {status.modules[plain[0]]}): slower, still right"
+        )
+    else:
+        reason = f"all {len(status.modules)} modules"
+    return Probe(name="compiled", ok=status.is_compiled(), reason=reason)
+
+
+def _probe_compiler() -> Probe:
+    path = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    reason = path or "none found: hot modules cannot be compiled"
+    return Probe(name="compiler", ok=path is not None, reason=reason)
+
+
+def _probe_cores() -> Probe:
+    cores = len(os.sched_getaffinity(0))
+    return Probe(
+        name="cores",
+        ok=cores > 1,
+        reason=f"{cores} usable"
+        + ("" if cores > 1 else ": the data plane shares its core with everything"),
+    )
+
+
+def _probe_program(name: str, without: str) -> Probe:
+    path = shutil.which(name)
+    return Probe(
+        name=name, ok=path is not None, reason=path or f"not installed: {without}"
+    )
+
+
+def _probe_rdma() -> Probe:
+    directory = Path("/sys/class/infiniband")
+    devices = (
+        sorted(each.name for each in directory.iterdir()) if directory.is_dir() else []
+    )
+    return Probe(
+        name="rdma",
+        ok=bool(devices),
+        reason=", ".join(devices) or "no RDMA device: ports are sockets",
+    )
+
+
+def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
+    """Tell whether NICs take RoCE's own UDP port for themselves.
+
+    Those that `mlx5_core` drives do while RoCE is enabled: packets to 4791 never come
+    to a socket.  Whether it is shows in the types of their GIDs.
+
+    Args:
+        devices: The folder with a link for each RDMA device.
+    """
+    takers = {
+        (each / "device").resolve().name: each.name
+        for each in (sorted(devices.iterdir()) if devices.is_dir() else ())
+        if (each / "device" / "driver").resolve().name == "mlx5_core"
+        and "RoCE v2" in _gid_types(each)
+    }
+    if not takers:
+        return Probe(
+            name="udp-4791", ok=True, reason="no NIC keeps RoCE's UDP port from sockets"
+        )
+    bus = min(takers)
+    more = ", and so for the others" if len(takers) > 1 else ""
+    return Probe(
+        name="udp-4791",
+        ok=False,
+        reason=f"{', '.join(sorted(takers.values()))}: RoCE is enabled, so sockets get "
+        "nothing on this UDP port: set another udp_port in the experiment, or "
+        f"devlink dev param set pci/{bus} name enable_roce value false cmode "
+        f"driverinit, then devlink dev reload pci/{bus}{more}",
+    )
+
+
+def _gid_types(device: Path) -> set[str]:
+    """Return the types of all GIDs of an RDMA device; unused ones cannot be read."""
+    found = set()
+    for entry in device.glob("ports/*/gid_attrs/types/*"):
+        try:
+            found.add(entry.read_text("ascii").strip())
+        except (OSError, ValueError):
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""Modeled switches that forward real frames in real time."""

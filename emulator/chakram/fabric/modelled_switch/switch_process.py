@@ -1,0 +1,227 @@
+"""The process that all modelled switches of a lab are.
+
+``python -m chakram.fabric.modelled_switch.switch_process SOCKET NAMESPACE`` gets the
+descriptor of a conversation and that of the namespace with its ports.  It reads a lab's
+description (``LabSpec``), answers with an empty object once packets cross it, or with
+an error, and from then on answers every line: with its counters or samples, or once
+faults of links are set.  It ends with its holder.
+
+As long as frames come it looks for the next one without a pause: waking up takes 30 to
+60 us.  After 300 us of silence it sleeps until a frame comes, or 60 us before something
+is due.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+from collections.abc import Mapping
+from time import monotonic_ns, process_time_ns
+from typing import TYPE_CHECKING, Any
+
+from chakram.fabric.child_processes import die_with_parent
+from chakram.fabric.core_assignment import forwarding_cores
+from chakram.fabric.labs import link_counters as counters
+from chakram.fabric.labs.description import LabSpec, decode_spec
+from chakram.fabric.labs.enter_namespace import enter_namespace
+from chakram.fabric.labs.holder_protocol import encode_error, receive_line
+from chakram.fabric.modelled_switch.frames import SocketFrames, open_frames
+from chakram.fabric.modelled_switch.live_switch import LiveSwitch
+from chakram.foundation.errors import ChakramError
+from chakram.predict.simulator.samples import LinkSampler
+from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.switch.ecmp import KernelPaths
+from chakram.switch.faults import LinkFault
+from chakram.switch.packet_outcomes import (
+    CORRUPTED,
+    DROP_REASONS,
+    HEADROOM_FULL,
+    INGRESS_LIMIT,
+    NO_ROUTE,
+)
+from chakram.topology.addressing import plan_addresses
+
+if TYPE_CHECKING:
+    from chakram.topology.topology import Topology
+
+
+_SPIN_NS = 300_000
+_WAKE_MARGIN_NS = 60_000
+_CONTROL_NS = 2_000_000
+_LONGEST_SLEEP_NS = 10**9
+_ETHERNET_BYTES = 14
+_MEMORY_BYTES = 1 << 29
+_MOST_PLACES = 1 << 16
+_SPARE_PLACES = 16
+_NUMBERS_PER_ANSWER = 200_000
+_PR_SET_TIMERSLACK = 29
+# Counted at the port that a packet comes in by: of the link's other direction.
+_AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
+
+
+class LabSwitches:
+    """The modelled switches of a lab, their ports open.
+
+    Attributes:
+        live: They.
+        frames: Their ports.
+    """
+
+    def __init__(self, spec: LabSpec) -> None:
+        """Open the ports, whose namespace this thread is in.
+
+        Raises:
+            FabricError: If that cannot be, or a switch has too little memory.
+        """
+        topology = spec.topology
+        self._topology = topology
+        self._fabric = SwitchFabric(topology, spec.profile, ecn=True, seed=spec.seed)
+        frame_bytes = spec.mtu + _ETHERNET_BYTES
+        places = min(_MOST_PLACES, _MEMORY_BYTES // frame_bytes)
+        self.frames: SocketFrames = open_frames(
+            topology.hosts, frame_bytes=frame_bytes, places=places + _SPARE_PLACES
+        )
+        self._sampler = LinkSampler(self._fabric.model)
+        addresses = plan_addresses(topology, spec.addressing)
+        self.live = LiveSwitch(
+            fabric=self._fabric,
+            frames=self.frames,
+            host_ports=[self._fabric.host_port(host) for host in topology.hosts],
+            host_nodes=[self._fabric.node(host) for host in topology.hosts],
+            macs=[
+                int(addresses.host(host).mac.replace(":", ""), 16)
+                for host in topology.hosts
+            ],
+            ecmp=KernelPaths(seed=spec.seed),
+            places=places,
+        )
+
+    def counters(self) -> dict[str, Any]:
+        """Return what was counted, by link, by port and in all, as plain data."""
+        self.frames.count_lost()
+        live = self.live
+        late_ns, live.late_ns = live.late_ns, 0
+        return lab_counters(self._fabric, self._topology, live.now_ns) | {
+            "process": {
+                "received": live.received,
+                "delivered": live.delivered,
+                "unknown": live.unknown,
+                "lost": self.frames.lost,
+                "refused": self.frames.refused,
+                "late_ns": late_ns,
+                "cpu_ns": process_time_ns(),
+            }
+        }
+
+    def serve(self, control: socket.socket) -> None:
+        """Switch, and answer, until the other end of *control* is closed."""
+        live, receiver = self.live, self.frames.receiver
+        control.setblocking(False)
+        active_ns = asked_ns = monotonic_ns()
+        while True:
+            now_ns = monotonic_ns()
+            if live.round(now_ns):
+                active_ns = now_ns
+                self._sampler.turn(now_ns)
+            if now_ns - asked_ns >= _CONTROL_NS:
+                asked_ns = now_ns
+                if not self._answer(control):
+                    return
+            if now_ns - active_ns < _SPIN_NS:
+                continue
+            due_ns = min(live.next_ns() - _WAKE_MARGIN_NS, now_ns + _LONGEST_SLEEP_NS)
+            now_ns = monotonic_ns()
+            if due_ns > now_ns:
+                select.select([receiver, control], [], [], (due_ns - now_ns) / 1e9)
+                asked_ns = 0
+
+    def _answer(self, control: socket.socket) -> bool:
+        """Answer a line, if there is one; False if there will be no more."""
+        try:
+            if not control.recv(1, socket.MSG_PEEK):
+                return False
+        except BlockingIOError:
+            return True
+        control.setblocking(True)
+        request = json.loads(receive_line(control))
+        control.sendall(json.dumps(self._answer_to(request)).encode() + b"\n")
+        control.setblocking(False)
+        return True
+
+    def _answer_to(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        sampler = self._sampler
+        match request["request"]:
+            case counters.FAULTS_REQUEST:
+                self.live.disturb([LinkFault(**each) for each in request["faults"]])
+                return {}
+            case counters.BIN_REQUEST:
+                sampler.begin(request["bin_ns"], monotonic_ns())
+                return {}
+            case counters.SAMPLES_REQUEST:
+                sampler.end(monotonic_ns())
+                rows = sampler.rows[:_NUMBERS_PER_ANSWER].tolist()
+                del sampler.rows[:_NUMBERS_PER_ANSWER]
+                return {"rows": rows}
+        return self.counters()
+
+
+def lab_counters(
+    fabric: SwitchFabric, topology: Topology, now_ns: int
+) -> dict[str, Any]:
+    """Return what the ports of a model have counted: fields of ``LabCounters``."""
+    counted = {
+        end: fabric.model.port(number).counted(now_ns)
+        for number, end in enumerate(fabric.ends)
+    }
+    links = {}
+    for link in topology.links:
+        near, far = counted[link.a], counted[link.b]
+        links[link.name] = {
+            f"{way}_{what}": value
+            for way, ends in (("tx", (near, far)), ("rx", (far, near)))
+            for what, value in _of_link(*ends).items()
+        }
+    return {
+        "links": links,
+        "ports": {str(end): values for end, values in counted.items()},
+    }
+
+
+def _of_link(
+    near: Mapping[str, list[int]], far: Mapping[str, list[int]]
+) -> dict[str, int]:
+    """Return what one direction of a link has carried and lost."""
+    return {
+        "bytes": sum(near["sent_bytes"]),
+        "packets": sum(near["sent_packets"]),
+        "drops": sum(
+            (far if reason in _AT_INGRESS else near)["drops_by_reason"][reason]
+            for reason in DROP_REASONS
+        ),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Be the switches of one lab; return the exit status."""
+    control = socket.socket(fileno=int(arguments[0]))
+    parent = os.getppid()
+    die_with_parent(parent)
+    try:
+        spec = decode_spec(receive_line(control).decode())
+        enter_namespace(int(arguments[1]))
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, forwarding_cores(cores) or cores)
+        switches = LabSwitches(spec)
+    except ChakramError as error:
+        control.sendall(encode_error(error).encode() + b"\n")
+        return error.exit_code
+    control.sendall(b"{}\n")
+    switches.serve(control)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

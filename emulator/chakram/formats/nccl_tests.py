@@ -1,0 +1,226 @@
+"""What nccl-tests prints, and the JSON that it writes with ``-J``.
+
+A line of the text is a size: size, count, type, redop and root, then time in us, algbw,
+busbw and #wrong, out of place and again in place; with ``-I 1`` i_min, i_max, i_p99 and
+i_cv% behind each.  The name of the test stands in the text from 2.17 on and in ``args``
+of the JSON; where neither says it, the name of the file may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.formats.text_lines import lines_of, number
+from chakram.foundation.errors import ResultsError
+
+TESTS = {
+    "all_reduce": CollectiveOp.ALL_REDUCE,
+    "all_gather": CollectiveOp.ALL_GATHER,
+    "reduce_scatter": CollectiveOp.REDUCE_SCATTER,
+    "alltoallv": CollectiveOp.ALL_TO_ALL_V,
+    "alltoall": CollectiveOp.ALL_TO_ALL,
+    "sendrecv": CollectiveOp.SEND_RECV,
+    "broadcast": CollectiveOp.BROADCAST,
+    "reduce": CollectiveOp.REDUCE,
+    "gather": CollectiveOp.GATHER,
+    "scatter": CollectiveOp.SCATTER,
+}
+"""What the program is called in front of ``_perf``."""
+
+_NAME = re.compile(r"(?:\A|[^a-z])([a-z_]+)_perf(?:[^a-z]|\Z)")
+_RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+Group\s+([0-9]+)\s+Pid\s")
+_HINT = "is it what all_reduce_perf prints, or its JSON (-J)?"
+_PLAIN, _PER_ITERATION = 4, 8
+"""Fields of a row for each placement, without and with ``-I 1``."""
+
+_FIRST = 5
+_LONGEST_US = 1e15
+
+
+class NcclRow(NamedTuple):
+    """A size, in one placement of the buffers.
+
+    Attributes:
+        size_bytes: S.
+        in_place: Whether the result replaced the input.
+        time_ns: Mean of the iterations.
+        cv: Their coefficient of variation, None without ``-I 1``.
+        times_ns: One by one, where the JSON has them.
+    """
+
+    size_bytes: int
+    in_place: bool
+    time_ns: float
+    cv: float | None
+    times_ns: tuple[float, ...] = ()
+
+
+class NcclTest(NamedTuple):
+    """What one test has found; *iterations* is None where it does not say it."""
+
+    op: str
+    nranks: int
+    iterations: int | None
+    rows: tuple[NcclRow, ...]
+
+
+def read_nccl_text(data: bytes, source: str) -> NcclTest:
+    """Return what nccl-tests has printed.
+
+    Raises:
+        ResultsError: If it is something else, or says neither test nor ranks.
+    """
+    name: str | None = None
+    groups: list[str] = []
+    iterations: int | None = None
+    rows: list[NcclRow] = []
+    for where, line in lines_of(data, source):
+        # mpirun and kubectl put the name of who printed a line before it.
+        at = line.find("#")
+        text = line[at:] if at >= 0 else line
+        if found := _RANK.match(text):
+            groups.append(found[1])
+        elif text.startswith("# Collective test starting:"):
+            name = name or _test(text)
+        elif found := re.search(r"warmup iters: [0-9]+ iters: ([0-9]{1,9}) ", text):
+            iterations = int(found[1])
+        elif at < 0:
+            rows += _rows(line, where)
+    if not rows:
+        raise ResultsError(source, "has no line of a size", _HINT)
+    return _found(
+        name, max(map(groups.count, groups), default=0), iterations, rows, source
+    )
+
+
+def _rows(line: str, where: str) -> Iterator[NcclRow]:
+    fields = line.split()
+    if fields and fields[0].endswith(":") and fields[0][:-1].isdigit():
+        fields = fields[1:]  # ``srun --label``
+    if len(fields) < _FIRST + _PLAIN or not fields[0].isdigit():
+        return
+    width = _PER_ITERATION if len(fields) >= _FIRST + 2 * _PER_ITERATION else _PLAIN
+    for placement in range(2):
+        cells = fields[_FIRST + placement * width :][:width]
+        # Trace replay has no out-of-place block.
+        if len(cells) < width or cells[0] == "N/A":
+            continue
+        cv = _decimal(cells[-1], where) / 100 if width == _PER_ITERATION else None
+        yield (
+            NcclRow(
+                number(fields[0], where, "size"),
+                bool(placement),
+                _decimal(cells[0], where) * 1000,
+                cv,
+            )
+        )
+
+
+def _decimal(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _LONGEST_US:
+        raise ResultsError(where, f"{text[:60]!r} is not a time or share", _HINT)
+    return value
+
+
+def read_nccl_json(document: Mapping[str, Any], source: str) -> NcclTest:
+    """Return what nccl-tests has written, or ``chakram bench -J``.
+
+    Raises:
+        ResultsError: If it is something else.
+    """
+    config = document.get("config")
+    config = config if isinstance(config, Mapping) else {}
+    devices = config.get("devices", document.get("devices"))
+    args = document.get("args")
+    results = document.get("results")
+    if not isinstance(results, list) or not results:
+        raise ResultsError(source, "has no results", _HINT)
+    rows: list[NcclRow] = []
+    for place, row in enumerate(results):
+        where = f"{source}: results[{place}]"
+        if not isinstance(row, Mapping) or type(row.get("size")) is not int:
+            raise ResultsError(where, "has no size", _HINT)
+        for in_place, key in enumerate(("out_of_place", "in_place")):
+            if isinstance(block := row.get(key), Mapping):
+                found = _json_row(
+                    row["size"],
+                    bool(in_place),
+                    block,
+                    row.get(f"{key}_per_iter"),
+                    f"{where}.{key}",
+                )
+                cv = row.get("cv")  # of ``chakram bench``
+                if found.cv is None and isinstance(cv, int | float) and cv >= 0:
+                    found = found._replace(cv=float(cv))
+                rows.append(found)
+    iterations = config.get("iterations")
+    return _found(
+        _test(" ".join(map(str, args))) if isinstance(args, list) else None,
+        len(devices) if isinstance(devices, list) else 0,
+        iterations if type(iterations) is int else None,
+        rows,
+        source,
+    )
+
+
+def _json_row(
+    size_bytes: int, in_place: bool, block: Mapping[str, Any], each: Any, where: str
+) -> NcclRow:
+    def time_ns(value: Any) -> float:
+        if not isinstance(value, int | float) or not 0 <= value < inf:
+            raise ResultsError(where, f"{str(value)[:60]!r} is not a time", _HINT)
+        return float(value) * 1000
+
+    mean_ns = time_ns(block.get("time", block.get("cpu_time")))
+    if not isinstance(each, Mapping):
+        return NcclRow(size_bytes, in_place, mean_ns, None)
+    times = each.get("times_us")
+    times_ns = [time_ns(value) for value in times] if isinstance(times, list) else []
+    skipped = each.get("skipped_iterations")
+    times_ns = times_ns[skipped if type(skipped) is int and skipped > 0 else 0 :]
+    cv = each.get("cv_pct")
+    return NcclRow(
+        size_bytes,
+        in_place,
+        mean_ns,
+        cv / 100 if isinstance(cv, int | float) else None,
+        tuple(times_ns),
+    )
+
+
+def _test(text: str) -> str | None:
+    """Return which test a text names."""
+    found = _NAME.search(text)
+    return found[1] if found else None
+
+
+def _found(
+    name: str | None,
+    nranks: int,
+    iterations: int | None,
+    rows: Sequence[NcclRow],
+    source: str,
+) -> NcclTest:
+    name = name or _test(source.rpartition("/")[2])
+    if name is None:
+        raise ResultsError(
+            source,
+            "does not say which test it is of",
+            "name the file as the test, e.g. all_reduce_perf.txt",
+        )
+    if not nranks:
+        raise ResultsError(
+            source,
+            "does not list the ranks",
+            "keep the lines `#  Rank  0 Group  0 Pid ...`, or in JSON config.devices",
+        )
+    op = TESTS.get(name.removesuffix("_perf"))
+    return NcclTest(str(op) if op else name, nranks, iterations, tuple(rows))

@@ -1,0 +1,1 @@
+"""Shared basics: errors, units, addresses, bounded reading and plug-ins."""

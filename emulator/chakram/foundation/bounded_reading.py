@@ -1,0 +1,110 @@
+"""Reads files of users whole, and JSON in them, within bounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from chakram.foundation.units import format_size
+
+if TYPE_CHECKING:
+    from chakram.foundation.errors import InputError
+
+
+_MOST_DIGITS = 20
+"""Of an integer: that of 64 bits has no more."""
+
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_bounded(
+    path: Path,
+    *,
+    limit_bytes: int,
+    error: type[InputError],
+    path_hint: str = "is the path right?",
+    size_hint: str | None = None,
+) -> bytes:
+    """Return what is in the file at *path*.
+
+    Raises:
+        InputError: An *error* if it cannot be read or is too long, with the hint.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_stream_bounded(
+                file, str(path), limit_bytes=limit_bytes, error=error, hint=size_hint
+            )
+    except OSError as problem:
+        raise error(
+            str(path), f"cannot be read: {problem.strerror}", path_hint
+        ) from problem
+
+
+def read_stream_bounded(
+    stream: _Stream,
+    source: str,
+    *,
+    limit_bytes: int,
+    error: type[InputError],
+    hint: str | None = None,
+) -> bytes:
+    """Return the rest of *stream*, which *source* names in errors.
+
+    Raises:
+        InputError: An *error* if it is too long.
+    """
+    data = stream.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise error(source, f"is longer than {format_size(limit_bytes)}", hint)
+    return data
+
+
+def parse_json(
+    data: bytes, source: str, *, error: type[InputError], hint: str | None = None
+) -> Any:
+    """Return what a JSON document holds; None for NaN and Infinity: not known.
+
+    Numbers are finite and integers have at most 20 digits; texts are valid Unicode.
+
+    Args:
+        data: The document.
+        source: Its name, for errors.
+        error: What is raised.
+        hint: What to do, for errors.
+
+    Raises:
+        InputError: An *error* if it is no such document.
+    """
+    try:
+        document = json.loads(
+            data,
+            parse_constant=lambda _: None,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
+        if _HALF_CHARACTER.search(data):
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as problem:
+        raise error(source, f"is no JSON: {problem}", hint) from problem
+    return document
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text.lstrip("-")) > _MOST_DIGITS:
+        raise ValueError(f"the number {text[:40]} has more than {_MOST_DIGITS} digits")
+    return int(text)

@@ -1,0 +1,233 @@
+"""Sizes, rates and times with their units, to integers and back.
+
+Inside the program every quantity is an integer whose name carries its unit
+(``_bytes``, ``_bps``, ``_ns``).  Text with units exists only where people write and
+read: experiment files, command line, tables.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from chakram.foundation.errors import ConfigError
+
+# Digits are bounded: the exact value of 1e999999999 would take minutes to compute.
+_DIGITS = r"[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?"
+_NUMBER = re.compile(rf"\s*({_DIGITS})\s*([A-Za-z/]*)\s*\Z")
+_RATIO = re.compile(rf"[+-]?{_DIGITS}(?:/[0-9]{{1,30}})?\Z")
+
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+_LETTERS = "KMGT"
+
+# A letter alone is what the tools mean by it whose options look like that: 1024 in the
+# sizes of nccl-tests, 1000 in the rates of iperf3.  Both take small letters as well.
+SIZE_UNITS: dict[str, int] = {
+    **{f"{prefix}B": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
+    **_BINARY,
+    **{letter: _BINARY[f"{letter}i"] for letter in _LETTERS},
+    **{letter.lower(): _BINARY[f"{letter}i"] for letter in _LETTERS},
+}
+# ``gbit`` is how tc writes it.  Not so ``gbps``, which is bytes there.
+RATE_UNITS: dict[str, int] = {
+    **{f"{prefix}bit": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}bps": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}bit/s": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}b/s": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{letter.lower()}bit": _DECIMAL[letter] for letter in _LETTERS},
+    **{f"{letter.lower()}bit/s": _DECIMAL[letter] for letter in _LETTERS},
+    **{letter: _DECIMAL[letter] for letter in _LETTERS},
+    **{letter.lower(): _DECIMAL[letter] for letter in _LETTERS},
+}
+TIME_UNITS: dict[str, int] = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+FLOPS_UNITS: dict[str, int] = {
+    f"{prefix}FLOPS": factor
+    for prefix, factor in {**_DECIMAL, "P": 10**15}.items()
+    if prefix
+}
+BYTE_RATE_UNITS: dict[str, int] = {
+    f"{prefix}B/s": factor for prefix, factor in _DECIMAL.items()
+}
+
+_ABOUT_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def _parse(
+    text: str, *, units: dict[str, int], where: str, example: str, kind: str
+) -> int:
+    match = _NUMBER.match(text)
+    if match is None:
+        raise ConfigError(where, f"{text!r} is not a {kind}", f"e.g. {example}")
+    number, unit = match.groups()
+    if not unit:
+        raise ConfigError(where, f"{text!r} has no unit", f"e.g. {example}")
+    factor = units.get(unit)
+    if factor is None:
+        raise ConfigError(
+            where, f"{text!r} has an unknown unit {unit!r}", f"e.g. {example}"
+        )
+    return round(Fraction(number) * factor)
+
+
+def parse_size(text: str, *, where: str) -> int:
+    """Return bytes from text such as ``64KiB`` or ``1MB``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(text, units=SIZE_UNITS, where=where, example="64KiB", kind="size")
+
+
+def parse_rate(text: str, *, where: str) -> int:
+    """Return bits per second from text such as ``250Mbit`` or ``400Gbit``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(text, units=RATE_UNITS, where=where, example="400Gbit", kind="rate")
+
+
+def parse_time(text: str, *, where: str) -> int:
+    """Return nanoseconds from text such as ``10us`` or ``1.5s``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(text, units=TIME_UNITS, where=where, example="10us", kind="time")
+
+
+def parse_flops(text: str, *, where: str) -> int:
+    """Return floating-point operations per second from text such as ``989 TFLOPS``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(
+        text, units=FLOPS_UNITS, where=where, example="989 TFLOPS", kind="compute rate"
+    )
+
+
+def parse_byte_rate(text: str, *, where: str) -> int:
+    """Return bytes per second from text such as ``3.35 TB/s``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(
+        text, units=BYTE_RATE_UNITS, where=where, example="3.35 TB/s", kind="byte rate"
+    )
+
+
+def parse_fraction(text: str, *, where: str) -> Fraction:
+    """Return a positive ratio from text such as ``1/64``, ``0.5`` or ``2``.
+
+    Raises:
+        ConfigError: At *where*, if it is not a positive number.
+    """
+    compact = text.replace(" ", "")
+    try:
+        value = Fraction(compact) if _RATIO.match(compact) else None
+    except (ValueError, ZeroDivisionError):
+        value = None
+    if value is None:
+        raise ConfigError(where, f"{text!r} is not a ratio", "e.g. 1/64")
+    if value <= 0:
+        raise ConfigError(where, f"{text!r} is not positive", "e.g. 1/64")
+    return value
+
+
+def format_size(size_bytes: int) -> str:
+    """Return a size in the largest binary unit that divides it, e.g. ``64KiB``."""
+    units = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    for unit, factor in units:
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}B"
+
+
+def exact_time(time_ns: int) -> str:
+    """Return a time exactly, as people write it, e.g. ``1h``, ``4.096us``."""
+    for unit in ("h", "min"):
+        if time_ns and time_ns % TIME_UNITS[unit] == 0:
+            return f"{time_ns // TIME_UNITS[unit]}{unit}"
+    return _exact(time_ns, TIME_UNITS, ("s", "ms", "us", "ns"))
+
+
+def exact_rate(rate_bps: int) -> str:
+    """Return a rate exactly, as people write it, e.g. ``1.5Gbit``."""
+    return _exact(rate_bps, RATE_UNITS, ("Tbit", "Gbit", "Mbit", "kbit", "bit"))
+
+
+def exact_flops(rate: int) -> str:
+    """Return a compute rate exactly, as people write it, e.g. ``989TFLOPS``."""
+    units = ("PFLOPS", "TFLOPS", "GFLOPS", "MFLOPS", "kFLOPS")
+    return _exact(rate, FLOPS_UNITS, units)
+
+
+def exact_byte_rate(rate: int) -> str:
+    """Return a rate of bytes exactly, as people write it, e.g. ``3.35TB/s``."""
+    return _exact(rate, BYTE_RATE_UNITS, ("TB/s", "GB/s", "MB/s", "kB/s", "B/s"))
+
+
+def _exact(value: int, factors: dict[str, int], units: tuple[str, ...]) -> str:
+    """Return *value* in the first of *units* that it is not less than, or the last."""
+    unit = next((each for each in units if value >= factors[each]), units[-1])
+    whole, rest = divmod(value, factors[unit])
+    # All factors are powers of ten.
+    decimals = f"{rest:0{len(str(factors[unit])) - 1}}".rstrip("0") if rest else ""
+    return f"{whole}.{decimals}{unit}" if decimals else f"{whole}{unit}"
+
+
+def about_size(size_bytes: int) -> str:
+    """Return a size with four significant digits, in the unit nearest below it.
+
+    ``format_size`` is exact, hence 4000MiB beside 131200KiB: in a column of sizes such
+    numbers cannot be compared at a glance.  These are 3.906GiB and 128.1MiB.
+    """
+    number = min(max(size_bytes.bit_length() - 1, 0) // 10, len(_ABOUT_UNITS) - 1)
+    value = size_bytes / 1024**number
+    # Four digits before the point are not to turn into an exponent.
+    shown = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return f"{shown}{_ABOUT_UNITS[number]}"
+
+
+def format_rate(rate_bps: float) -> str:
+    """Return a rate with three significant digits, e.g. ``250Mbit/s``."""
+    for unit, factor in (
+        ("Tbit/s", 1e12),
+        ("Gbit/s", 1e9),
+        ("Mbit/s", 1e6),
+        ("kbit/s", 1e3),
+    ):
+        if rate_bps >= factor:
+            return f"{rate_bps / factor:.3g}{unit}"
+    return f"{rate_bps:.3g}bit/s"
+
+
+def format_time(time_ns: float) -> str:
+    """Return a time with three significant digits, e.g. ``1.25ms``."""
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(time_ns) >= factor:
+            return f"{time_ns / factor:.3g}{unit}"
+    return f"{time_ns:.3g}ns"
+
+
+LARGEST_SIZE_BYTES = 1 << 50
+"""1 PiB, of one message or buffer."""
+
+LONGEST_TIME_NS = 10**15
+"""Eleven days and a half, of one computation, delay or timer."""
+
+LAST_INSTANT_NS = 4 * 10**18
+"""126 years: where virtual time ends.  Thousands of the longest times fit between that
+and the largest number of 64 bits."""

@@ -1,0 +1,1 @@
+"""Prometheus metrics of a run: catalog, state, exporter and backfill."""

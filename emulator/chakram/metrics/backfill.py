@@ -1,0 +1,484 @@
+"""A finished run as OpenMetrics text with times, for Prometheus to be filled with.
+
+``promtool tsdb create-blocks-from openmetrics`` reads it.  The metrics are those that a
+run serves while it goes, by the same names and made by the same code
+(``chakram.metrics.state``): it is told what happened in the order in which it
+happened, and looked at after every step.  Collectives, iterations and messages count
+from when they ended, counters of queue pairs and ports as their samples say.  What has
+no samples (``chakram.run_directory.writer.LAST_METRICS``) is 0 until the end.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from chakram.analysis.run_causes import why_of
+from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.errors import InputError, RunDirectoryError
+from chakram.metrics.catalogue import COUNTER, HISTOGRAM, METRICS, Metric
+from chakram.metrics.exporter import BOUNDS
+from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.state import Snapshot, metrics_of
+from chakram.records import counter_definitions, row_layout
+from chakram.records import counter_slots as layout
+from chakram.run_directory.manifest import RUNNING
+from chakram.run_directory.queue_pair_names import QueuePairNames
+from chakram.run_directory.writer import LAST_METRICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from chakram.run_directory.plan_document import PlanDocument
+    from chakram.run_directory.reader import RunResults
+
+
+JOB, INSTANCE = "chakram", "backfill"
+"""Values of the labels that Prometheus gives to what it scrapes."""
+
+MOST_STEPS = 100_000
+"""Of one run: at 10 ms a quarter of an hour."""
+
+_KEEP_MS = 1000
+"""A series that does not change has a sample of every so often: rates need two."""
+
+_OF_QUEUE_PAIRS = {
+    counter.column: layout.slot(counter.slot)
+    for counter in counter_definitions.counters_of(
+        counter_definitions.QueuePairStatistics
+    )
+    # Messages are counted when they were posted, not when their queue pair was sampled.
+    if counter.column and counter.slot and counter.name != "messages_posted"
+}
+_OF_PORTS = {
+    counter.column: layout.slot(counter.slot)
+    for counter in counter_definitions.counters_of(counter_definitions.PortStatistics)
+    if counter.column and counter.slot
+} | {name: layout.slot(name) for name in ("rx_bytes", "socket_drops", "send_retries")}
+"""By column of samples, the slot of its agent's counters that it is a part of."""
+
+Key = tuple[int, tuple[str, ...]]
+"""A series, or all of a histogram: place of its metric in the catalogue, and labels."""
+
+Values = dict[Key, tuple[float, ...]]
+"""What is true at a time: one number, or buckets, count and sum."""
+
+
+def openmetrics(results: RunResults, *, step_ns: int) -> Iterator[str]:
+    """Return the lines of the text.
+
+    Args:
+        results: Of a run, or a simulation, that has ended.
+        step_ns: Time between two looks, whole milliseconds.
+
+    Raises:
+        InputError: If the run has not ended, nothing was recorded, or the steps are too
+            many.
+    """
+    where = str(results.path)
+    if results.manifest.status == RUNNING:
+        raise InputError(where, "has not ended", "wait for its end")
+    replay = _Replay(results)
+    start_ns = replay.start_ns
+    steps = -(-(replay.end_ns - start_ns) // step_ns)
+    if steps > MOST_STEPS:
+        least_ms = -(-(replay.end_ns - start_ns) // MOST_STEPS // 10**6)
+        raise InputError(
+            where,
+            f"takes {steps:,} steps, {MOST_STEPS:,} at most",
+            f"make them longer: --step {least_ms}ms",
+        )
+    step_ms = step_ns // 10**6
+    start_ms = (replay.epoch_ns + start_ns) // 10**6
+    series = _Series()
+    series.look(start_ms, start_ms, replay.begin())
+    last_ms = start_ms
+    times_ns = np.concatenate([each.times_ns for each in replay.events])
+    # A step has what happened until its end; what came before all is in the first.
+    ends = np.unique(np.maximum(-(-(times_ns - start_ns) // step_ns), 1))
+    for step in ends.tolist():
+        time_ms = start_ms + step * step_ms
+        series.look(
+            time_ms,
+            max(last_ms, time_ms - step_ms),
+            replay.advance(start_ns + step * step_ns),
+        )
+        last_ms = time_ms
+    end_ms = max(last_ms, start_ms) + step_ms
+    series.look(end_ms, last_ms, replay.finish(), is_last=True)
+    return series.lines()
+
+
+class _Events(NamedTuple):
+    """Things of one kind that happened; ``take`` gets a part of them, in order."""
+
+    times_ns: NDArray[np.int64]
+    take: Callable[[int, int], None]
+
+
+class _Names(QueuePairNames):
+    """Where the ranks and ports of a recorded plan are."""
+
+    def __init__(self, plan: PlanDocument) -> None:
+        super().__init__(())
+        self._hosts = {port.number: port.host for port in plan.ports}
+        self._places = {rank.number: (rank.port, rank.shard) for rank in plan.ranks}
+
+    def hosts(self) -> dict[int, str]:
+        return self._hosts
+
+    def place(self, number: int) -> tuple[int, int] | None:
+        return self._places.get(number)
+
+
+class _Replay:
+    """Tells metrics what happened in a run.
+
+    Attributes:
+        start_ns, end_ns: Begin and end of what happened, on the clock of the records.
+        epoch_ns: What to add to get Unix time.
+        events: What happened, by kind.
+
+    Raises:
+        InputError: If nothing was recorded.
+    """
+
+    def __init__(self, results: RunResults) -> None:
+        manifest = results.manifest
+        plan = results.plan()
+        ranks = results.ranks()
+        if plan is None or not ranks:
+            raise InputError(
+                str(results.path), "has no records of an iteration", results.incomplete
+            )
+        self._results = results
+        self._state = metrics_of(manifest)
+        self._live = LiveRows()
+        self._live.begin_of(_Names(plan))
+        self._number = {(rank.job, rank.rank): rank.number for rank in plan.ranks}
+        self._agent_of_rank = {rank.number: rank.agent for rank in plan.ranks}
+        self._agent_of_port = {port.number: port.agent for port in plan.ports}
+        self._agents = {each.agent: at for at, each in enumerate(plan.agents)}
+        self._counters = np.zeros((len(self._agents), layout.TOTAL_SLOTS), np.int64)
+        events = chain(self._records(), self._messages(), self._samples())
+        self.events = [each for each in events if len(each.times_ns)]
+        self._done = [0] * len(self.events)
+        self.start_ns = min(rank.start_ns for rank in ranks)
+        self.end_ns = max(int(each.times_ns[-1]) for each in self.events)
+        self.epoch_ns = manifest.unix_offset_ns or (
+            round(datetime.fromisoformat(manifest.started_at).timestamp() * 1e9)
+            - self.start_ns
+        )
+
+    def begin(self) -> Values:
+        """Return what was true when traffic began."""
+        results, state = self._results, self._state
+        manifest = results.manifest
+        jobs = manifest.jobs
+        state.set_epoch(self.epoch_ns * 1e-9)
+        state.set_start_time((self.epoch_ns + self.start_ns) * 1e-9)
+        state.set_state("running")
+        planned = {job: each.get("iterations") for job, each in jobs.items()}
+        state.set_jobs(
+            {job: each["ranks"] for job, each in jobs.items()},
+            {job: count for job, count in planned.items() if count is not None},
+        )
+        for agent in self._agents:
+            state.set_agent_up(agent, True)
+        for link in results.links():
+            state.set_link_bytes(link.link, link.direction, 0)
+        found = self.advance(self.start_ns)
+        # What comes at the end alone has been 0.
+        for key, numbers in self._last().items():
+            metric = METRICS[key[0]]
+            if key in found:
+                continue
+            if metric.kind in (COUNTER, HISTOGRAM):
+                found[key] = (0,) * len(numbers)
+            elif metric.name in _KNOWN_BEFORE:
+                found[key] = numbers
+        return found
+
+    def advance(self, until_ns: int) -> Values:
+        """Return what was true then."""
+        for at, each in enumerate(self.events):
+            last = int(np.searchsorted(each.times_ns, until_ns, side="right"))
+            if last > self._done[at]:
+                each.take(self._done[at], last)
+                self._done[at] = last
+        for agent, at in self._agents.items():
+            self._state.set_counters(agent, self._counters[at].tolist())
+        self._live.show(self._state)
+        return _values(self._state.snapshot())
+
+    def finish(self) -> Values:
+        """Return what is true of the whole run."""
+        results, state = self._results, self._state
+        for link in results.links():
+            state.set_link_bytes(link.link, link.direction, link.bytes)
+        with suppress(InputError):  # it has no measured iteration
+            state.set_why(why_of(results))
+        status = results.manifest.status
+        state.set_state(status)
+        state.set_end_time((self.epoch_ns + self.end_ns) * 1e-9)
+        return _values(state.snapshot()) | self._last()
+
+    def _last(self) -> Values:
+        """Return what the run served last; nothing of simulations."""
+        path = self._results.path / LAST_METRICS
+        try:
+            text = path.read_text(encoding="utf-8") if path.exists() else "# EOF\n"
+            read: Any = text_string_to_metric_families
+            families = list(read(text))
+        except (OSError, ValueError) as error:
+            raise RunDirectoryError(
+                str(path), f"is no text of metrics: {error}", "remove it"
+            ) from error
+        places = {
+            metric.name.removesuffix("_total").removesuffix("_info"): place
+            for place, metric in enumerate(METRICS)
+        }
+        found: Values = {}
+        for family in families:
+            if family.name in places:
+                place = places[family.name]
+                names = METRICS[place].label_names
+                for sample in family.samples:
+                    key = place, tuple(sample.labels.get(name, "") for name in names)
+                    found[key] = (*found.get(key, ()), sample.value)
+        return found
+
+    # ---- what happened -------------------------------------------------------------
+
+    def _records(self) -> Iterator[_Events]:
+        ended = [each for each in self._results.collectives() if each.complete]
+        ended.sort(key=lambda each: each.end_ns)
+        yield _Events(
+            np.array([each.end_ns for each in ended], np.int64),
+            lambda first, last: self._state.add_collectives(ended[first:last]),
+        )
+        ranks = sorted(self._results.ranks(), key=lambda each: each.end_ns)
+        yield _Events(
+            np.array([each.end_ns for each in ranks], np.int64),
+            lambda first, last: self._state.add_ranks(ranks[first:last]),
+        )
+
+    def _messages(self) -> Iterator[_Events]:
+        names = [name for name in row_layout.FLOW_FIELDS if name.endswith("_ns")]
+        known = [name for name in names if name in self._results.columns("flows")]
+        table = self._results.table(
+            "flows", "job", "src", "bytes", "collective", *known
+        )
+        agents = self._of_ranks(table, "src")
+        columns = {name: _numbers(table, name) for name in ("bytes", *known)}
+        unknown = np.full(table.num_rows, row_layout.UNKNOWN, np.int64)
+        columns |= {name: unknown for name in names if name not in columns}
+        posted = np.argsort(columns["posted_ns"], kind="stable")
+        started_slot = layout.slot("flows_started")
+
+        def start(first: int, last: int) -> None:
+            np.add.at(self._counters[:, started_slot], agents[posted[first:last]], 1)
+
+        yield _Events(columns["posted_ns"][posted], start)
+        order = np.argsort(columns["last_acked_ns"], kind="stable")
+        columns = {name: values[order] for name, values in columns.items()}
+        agents_then = agents[order]
+        collectives = table["collective"].combine_chunks().take(order)
+        ops = [CollectiveOp(name) for name in collectives.dictionary.to_pylist()]
+        op_of = collectives.indices.to_numpy()
+        fct_ns = columns["last_acked_ns"] - columns["posted_ns"]
+        done, delivered = layout.slot("flows_completed"), layout.slot("delivered_bytes")
+
+        def end(first: int, last: int) -> None:
+            part = slice(first, last)
+            own = agents_then[part]
+            counters = self._counters
+            np.add.at(counters[:, done], own, 1)
+            np.add.at(counters[:, delivered], own, columns["bytes"][part])
+            times = zip(own.tolist(), op_of[part], fct_ns[part].tolist(), strict=True)
+            for agent, op, time_ns in times:
+                counters[
+                    agent, layout.fct_slot(ops[op], layout.fct_bucket(time_ns))
+                ] += 1
+                counters[agent, layout.fct_sum_slot(ops[op])] += time_ns
+            self._state.add_messages(
+                {name: values[part] for name, values in columns.items()}
+            )
+
+        yield _Events(columns["last_acked_ns"], end)
+
+    def _samples(self) -> Iterator[_Events]:
+        for name, fields, keys, slots in (
+            (
+                "queue_pairs",
+                row_layout.QUEUE_PAIR_FIELDS,
+                ("rank", "qpn"),
+                _OF_QUEUE_PAIRS,
+            ),
+            ("ports", row_layout.PORT_FIELDS, ("port", "shard"), _OF_PORTS),
+        ):
+            table = self._results.table(name)
+            if not table.num_rows:
+                continue
+            columns = {
+                field: _numbers(table, field)
+                for field in fields
+                if field in table.column_names and field != "alpha"
+            }
+            if name == "queue_pairs":
+                columns["rank"] = self._numbers_of_ranks(table, "rank")
+                agents = self._of_ranks(table, "rank")
+            else:
+                places = map(self._agent_of_port.get, columns["port"].tolist())
+                agents = np.array([self._agents[str(agent)] for agent in places])
+            yield self._sampled(name, fields, columns, agents, keys, slots)
+
+    def _sampled(
+        self,
+        name: str,
+        fields: Sequence[str],
+        columns: dict[str, NDArray[np.int64]],
+        agents: NDArray[np.int64],
+        keys: tuple[str, str],
+        slots: Mapping[str, int],
+    ) -> _Events:
+        """Return samples as what each adds to the counters of its agent."""
+        order = np.lexsort([columns["time_ns"], columns[keys[1]], columns[keys[0]]])
+        counted = {column: at for column, at in slots.items() if column in columns}
+        values = np.stack([columns[column][order] for column in counted], axis=1)
+        added = np.diff(values, axis=0, prepend=0 * values[:1])
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = np.any(
+            [np.diff(columns[key][order]) != 0 for key in keys], axis=0
+        )
+        added[is_first] = values[is_first]
+        by_time = np.argsort(columns["time_ns"][order], kind="stable")
+        order, added = order[by_time], added[by_time]
+        agents = agents[order]
+        unknown = np.full(len(order), row_layout.UNKNOWN, np.int64)
+        known = (
+            columns[field][order] if field in columns else unknown for field in fields
+        )
+        rows = np.stack(list(known), axis=1)
+        places = list(counted.values())
+
+        def take(first: int, last: int) -> None:
+            for agent in np.unique(agents[first:last]).tolist():
+                own = agents[first:last] == agent
+                self._counters[agent, places] += added[first:last][own].sum(axis=0)
+            flat = array("q", np.ascontiguousarray(rows[first:last]).tobytes())
+            self._live.take(row_layout.RecordRows(**{name: flat}))
+
+        return _Events(columns["time_ns"][order], take)
+
+    def _numbers_of_ranks(self, table: pa.Table, column: str) -> NDArray[np.int64]:
+        """Return by row the number in the plan of the rank of a job."""
+        jobs, ranks = table["job"].to_pylist(), table[column].to_pylist()
+        return np.array(
+            [self._number[key] for key in zip(jobs, ranks, strict=True)], np.int64
+        )
+
+    def _of_ranks(self, table: pa.Table, column: str) -> NDArray[np.int64]:
+        """Return by row the number of the agent of the rank of a job."""
+        numbers = self._numbers_of_ranks(table, column).tolist()
+        return np.array(
+            [self._agents[self._agent_of_rank[each]] for each in numbers], np.int64
+        )
+
+
+_KNOWN_BEFORE = frozenset(
+    {
+        "chakram_predicted_collective_duration_seconds",
+        "chakram_preflight_pairs",
+        "chakram_agent_clock_offset_seconds",
+        "chakram_agent_clock_uncertainty_seconds",
+    }
+)
+"""Gauges that have had their last value from the start on."""
+
+
+class _Series:
+    """Samples of all series, without those that say nothing new."""
+
+    def __init__(self) -> None:
+        self._samples: dict[Key, list[tuple[int, tuple[float, ...]]]] = {}
+
+    def look(
+        self, time_ms: int, before_ms: int, values: Values, *, is_last: bool = False
+    ) -> None:
+        """Note what is true at a time, and has not been until shortly before."""
+        for key, numbers in values.items():
+            samples = self._samples.get(key)
+            if samples is None:
+                self._samples[key] = [(time_ms, numbers)]
+                continue
+            last_ms, last = samples[-1]
+            if numbers != last:
+                # The step up, and not a slope from long ago.
+                if last_ms < before_ms < time_ms:
+                    samples.append((before_ms, last))
+                samples.append((time_ms, numbers))
+            elif time_ms > last_ms and (is_last or time_ms - last_ms >= _KEEP_MS):
+                samples.append((time_ms, numbers))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text, a metric after the other, as OpenMetrics wants it."""
+        before = -1
+        for key in sorted(self._samples, key=lambda key: key[0]):
+            place, labels = key
+            if place != before:
+                before = place
+                yield from _head(METRICS[place])
+            names = _names(METRICS[place], labels)
+            for time_ms, numbers in self._samples[key]:
+                seconds, rest = divmod(time_ms, 1000)
+                for name, number in zip(names, numbers, strict=True):
+                    yield f"{name} {number!r} {seconds}.{rest:03}\n"
+        yield "# EOF\n"
+
+
+def _head(metric: Metric) -> Iterator[str]:
+    name = metric.name.removesuffix("_total").removesuffix("_info")
+    yield f"# TYPE {name} {metric.kind}\n"
+    yield f"# HELP {name} {_escaped(metric.help)}\n"
+
+
+def _values(snapshot: Snapshot) -> Values:
+    """Return the values of all series."""
+    found: Values = {}
+    for place, metric in enumerate(METRICS):
+        for labels, value in snapshot.values.get(metric.name, {}).items():
+            found[place, labels] = (value,)
+        for labels, histogram in snapshot.histograms.get(metric.name, {}).items():
+            counts = tuple(accumulate(histogram.counts))
+            found[place, labels] = (*counts, counts[-1], histogram.sum_seconds)
+    return found
+
+
+def _names(metric: Metric, labels: tuple[str, ...]) -> list[str]:
+    """Return names and labels of a series, or of those of a histogram in order."""
+    own = dict(zip(metric.label_names, labels, strict=True))
+    own = {"job": JOB, "instance": INSTANCE, **own}
+    text = ",".join(f'{name}="{_escaped(value)}"' for name, value in own.items())
+    if metric.kind != HISTOGRAM:
+        return [f"{metric.name}{{{text}}}"]
+    buckets = [f'{metric.name}_bucket{{{text},le="{bound}"}}' for bound in BOUNDS]
+    return [*buckets, f"{metric.name}_count{{{text}}}", f"{metric.name}_sum{{{text}}}"]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    filled = pc.fill_null(table[name], row_layout.UNKNOWN)
+    return np.asarray(filled.to_numpy(), np.int64)

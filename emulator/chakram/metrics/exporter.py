@@ -1,0 +1,358 @@
+"""Serves the metrics of a run over HTTP, for Prometheus.
+
+The socket is opened before anything else happens: so a port that is taken is said at
+once, and a controller that enters another network namespace later still serves where
+Prometheus can reach it.  Values are rendered by a custom collector from a snapshot;
+no counter of prometheus_client exists anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from prometheus_client import CollectorRegistry, metrics_core
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from chakram.foundation.errors import ConfigError, EnvironmentProblem, PortInUse
+from chakram.metrics.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
+from chakram.records.counter_slots import FCT_BUCKET_BOUNDS_NS
+
+if TYPE_CHECKING:
+    from chakram.metrics.state import (
+        HistogramValues,
+        Labels,
+        MetricsState,
+        Snapshot,
+    )
+
+REQUEST_TIMEOUT_S = 5.0
+"""A client that says nothing for so long is left."""
+
+MOST_CONNECTIONS = 64
+"""At a time; whoever comes then is sent away.  Each has a thread and a descriptor, and
+those of a run, or of an agent, are for its traffic."""
+
+_OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+BOUNDS = (
+    *(repr(bound_ns / 1e9) for bound_ns in FCT_BUCKET_BOUNDS_NS),
+    "+Inf",
+)
+
+
+class SnapshotCollector(Collector):
+    """Gives prometheus_client the values of a state, whenever it asks.
+
+    Args:
+        state: Whose values.
+        refresh: See ``MetricsServer``.
+    """
+
+    def __init__(
+        self, state: MetricsState, refresh: Callable[[], None] | None = None
+    ) -> None:
+        self._state = state
+        self._refresh = refresh
+
+    def collect(self) -> Iterable[metrics_core.Metric]:
+        """Return the families that have a value, in the order of the catalogue."""
+        if self._refresh is not None:
+            self._refresh()
+        snapshot = self._state.snapshot()
+        for metric in METRICS:
+            family = _family(metric, snapshot)
+            if family is not None:
+                yield family
+
+    def describe(self) -> Iterable[metrics_core.Metric]:
+        """Return nothing: names are unique by construction."""
+        return ()
+
+
+def exposition(state: MetricsState) -> str:
+    """Return the metrics of *state* as OpenMetrics text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(state))
+    encode, _ = choose_encoder(_OPENMETRICS)
+    return encode(registry).decode()
+
+
+def _family(metric: Metric, snapshot: Snapshot) -> metrics_core.Metric | None:
+    if metric.kind == HISTOGRAM:
+        observed = snapshot.histograms.get(metric.name)
+        return _histogram(metric, observed) if observed else None
+    values = snapshot.values.get(metric.name)
+    if not values:
+        return None
+    if metric.kind == INFO:
+        info = metrics_core.InfoMetricFamily(
+            metric.name.removesuffix("_info"), metric.help
+        )
+        for labels in values:
+            info.add_metric((), dict(zip(metric.label_names, labels, strict=True)))
+        return info
+    told = metric.name, metric.help
+    family = (
+        metrics_core.CounterMetricFamily(*told, labels=metric.label_names)
+        if metric.kind == COUNTER
+        else metrics_core.GaugeMetricFamily(*told, labels=metric.label_names)
+    )
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(
+    metric: Metric, observed: Mapping[Labels, HistogramValues]
+) -> metrics_core.Metric:
+    family = metrics_core.HistogramMetricFamily(
+        metric.name, metric.help, labels=metric.label_names
+    )
+    for labels, found in observed.items():
+        buckets = list(zip(BOUNDS, accumulate(found.counts), strict=True))
+        family.add_metric(labels, buckets, sum_value=found.sum_seconds)
+    return family
+
+
+def open_listener(listen: str) -> socket.socket:
+    """Return a listening TCP socket at *listen*, e.g. ``127.0.0.1:9464``.
+
+    Port 0 means any that is free.
+
+    Raises:
+        ConfigError: If *listen* is no address and port.
+        PortInUse: If another process listens there.
+        EnvironmentProblem: If the address is not of this machine, or not allowed.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError("metrics.listen", f"{listen!r} is no address and port")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]") or None,
+            int(port),
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise EnvironmentProblem(f"metrics.listen {listen}", str(error)) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(16)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"metrics.listen {listen}",
+                "another program listens there",
+                "end it, or choose another port, or switch metrics off",
+            ) from error
+        raise EnvironmentProblem(
+            f"metrics.listen {listen}",
+            f"cannot listen: {error.strerror}",
+            "choose an address of this machine",
+        ) from error
+    return listener
+
+
+class _Scrapes:
+    """Who has scraped, as far as it matters at the end; used by several threads."""
+
+    def __init__(self) -> None:
+        self._is_end = threading.Event()
+        self._some = threading.Event()
+        self._last = threading.Event()
+
+    def begin(self) -> bool:
+        """Note that somebody asks; tell whether what they get is the end.
+
+        Noted before the answer: who has read it may end the run at once.
+        """
+        self._some.set()
+        return self._is_end.is_set()
+
+    def add(self, *, is_end: bool) -> None:
+        """Note that somebody has got everything; *is_end* is as when it was taken."""
+        if is_end:
+            self._last.set()
+
+    def wait_for_last(self, timeout_s: float) -> bool:
+        """See ``MetricsServer.wait_for_last_scrape``."""
+        self._is_end.set()
+        return self._some.is_set() and self._last.wait(timeout_s)
+
+    def leave(self) -> None:
+        """Let whoever waits go on."""
+        self._last.set()
+
+
+class MetricsServer:
+    """Serves ``/metrics`` in threads of its own until it is closed.
+
+    Args:
+        state: What it serves.
+        listener: From ``open_listener``; the server closes it.
+        pages: What else it serves as JSON: by path, what makes the document from the
+            parameters behind the question mark.
+        refresh: Called before every scrape, to bring the state up to date.
+    """
+
+    def __init__(
+        self,
+        state: MetricsState,
+        listener: socket.socket,
+        pages: Mapping[str, Callable[[Mapping[str, str]], object]] | None = None,
+        refresh: Callable[[], None] | None = None,
+    ) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(SnapshotCollector(state, refresh))
+        self._scrapes = taken = _Scrapes()
+
+        class Handler(_Handler):
+            served = registry
+            documents = pages or {}
+            scrapes = taken
+
+        self._server = _Server(listener, Handler)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="metrics",
+            daemon=True,
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are, e.g. ``http://127.0.0.1:9464/metrics``."""
+        host, port = self._server.socket.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{port}/metrics"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def wait_for_last_scrape(self, timeout_s: float) -> bool:
+        """Return once somebody has scraped what there is now, but wait for nobody new.
+
+        Who scrapes by the clock gets the end of a run only if it is still there when
+        the next scrape comes.
+
+        Args:
+            timeout_s: How long to wait, where somebody has ever scraped.
+
+        Returns:
+            Whether there is nobody left to wait for.
+        """
+        return self._scrapes.wait_for_last(timeout_s)
+
+    def stop_waiting(self) -> None:
+        """Let ``wait_for_last_scrape`` return, now or when it is called."""
+        self._scrapes.leave()
+
+    def close(self) -> None:
+        """Stop answering and close the socket; returns at once if never started."""
+        self.stop_waiting()
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> MetricsServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server on a socket that somebody else has opened."""
+
+    daemon_threads = True
+    block_on_close = True
+
+    def __init__(
+        self, listener: socket.socket, handler: type[BaseHTTPRequestHandler]
+    ) -> None:
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = listener.getsockname()
+        self._room = threading.Semaphore(MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is room for one more."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there was no thread to be had
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Let a client that hangs up in the middle go; it concerns nobody else."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request, then closes: a scrape a second needs no more."""
+
+    timeout = REQUEST_TIMEOUT_S
+    served: CollectorRegistry
+    scrapes: _Scrapes
+    documents: Mapping[str, Callable[[Mapping[str, str]], object]]
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            is_end = self.command == "GET" and self.scrapes.begin()
+            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+            self._answer(200, content_type, encode(self.served))
+            self.scrapes.add(is_end=is_end)
+        elif path in self.documents:
+            document = self.documents[path](dict(parse_qsl(query)))
+            self._answer(200, "application/json", json.dumps(document).encode())
+        elif path == "/":
+            self._answer(200, "text/plain; charset=utf-8", f"See {self._all()}\n")
+        else:
+            here = f"Only {self._all()} is here\n"
+            self._answer(404, "text/plain; charset=utf-8", here)
+
+    do_HEAD = do_GET
+
+    def _all(self) -> str:
+        return " and ".join(("/metrics", *self.documents))
+
+    def _answer(self, status: int, content_type: str, body: bytes | str) -> None:
+        if isinstance(body, str):
+            body = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: a line per second helps nobody."""

@@ -1,0 +1,529 @@
+"""What the exporter will say: plain numbers, updated by the controller.
+
+The data plane never comes here: agents send copies of their counters, records come in
+batches, and each update is a few additions.  A scrape takes a copy under the lock and
+renders it outside.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.metrics import catalogue
+from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
+from chakram.records import counter_slots as layout
+from chakram.records import run_records
+from chakram.summary.bandwidth import bus_factor
+from chakram.switch.packet_outcomes import DROP_REASONS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from chakram.analysis.charged_causes import Why
+    from chakram.control.events import ShardLoad
+    from chakram.fabric.labs.link_counters import LabCounters
+    from chakram.plan.plan import Plan
+    from chakram.run_directory.manifest import RunManifest
+    from chakram.topology.topology import Topology
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValues:
+    """Counts of buckets (bounds of ``chakram.records.counter_slots``), and sum."""
+
+    counts: tuple[int, ...]
+    sum_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All values by metric and labels, in the order of the metric's label names."""
+
+    values: Mapping[str, Mapping[Labels, float]]
+    histograms: Mapping[str, Mapping[Labels, HistogramValues]]
+
+
+_AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
+    (
+        counter.metric,
+        () if counter.label is None else (counter.label,),
+        place,
+        counter.factor,
+    )
+    for place, counter in enumerate(layout.COUNTERS)
+    if counter.metric is not None
+)
+"""Metric, its own labels, the slot it comes from, and the factor to its unit."""
+
+
+class MetricsState:
+    """The numbers of one run; may be updated and read by different threads.
+
+    Args:
+        run_id: Value of the label of that name.
+        info: Labels of ``chakram_run_info`` beside it; None: there is no such series.
+        build: Labels of ``chakram_build_info``; likewise.
+
+    Raises:
+        ValueError: If a label is missing or unknown.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        info: Mapping[str, str] | None = None,
+        build: Mapping[str, str] | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._run_id = run_id
+        self._values: dict[str, dict[Labels, float]] = {}
+        self._counts: dict[str, dict[Labels, list[int]]] = {}
+        self._sums: dict[str, dict[Labels, float]] = {}
+        self._counters: dict[str, Sequence[int]] = {}
+        self._epoch_s: float | None = None
+        self._ranks_of_job: dict[str, int] = {}
+        self._waits: dict[tuple[object, ...], list[int]] = {}
+        self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
+        if info is not None:
+            self._set_info("chakram_run_info", info)
+        if build is not None:
+            self._set_info("chakram_build_info", build)
+        self._set("chakram_generator_bound", (), 0)
+        self.set_state(catalogue.RUN_STATES[0])
+
+    # ---- the run -------------------------------------------------------------------
+
+    def set_state(self, state: str) -> None:
+        """Note the state of the run, one of ``RUN_STATES``."""
+        if state not in catalogue.RUN_STATES:
+            raise ValueError(
+                f"state {state!r} is none of {', '.join(catalogue.RUN_STATES)}"
+            )
+        with self._lock:
+            for name in catalogue.RUN_STATES:
+                self._set("chakram_run_state", (name,), int(name == state))
+
+    def set_start_time(self, unix_seconds: float) -> None:
+        """Note when traffic started."""
+        with self._lock:
+            self._set("chakram_run_start_time_seconds", (), unix_seconds)
+
+    def set_end_time(self, unix_seconds: float) -> None:
+        """Note when the run ended."""
+        with self._lock:
+            self._set("chakram_run_end_time_seconds", (), unix_seconds)
+
+    def set_epoch(self, unix_seconds: float) -> None:
+        """Note what to add to times of records to get Unix time."""
+        with self._lock:
+            self._epoch_s = unix_seconds
+
+    def set_plan(self, plan: Plan) -> None:
+        """Note what is going to be executed, before any record comes."""
+        jobs = Counter(rank.program.job for rank in plan.ranks())
+        self.set_jobs(jobs, plan.planned_iterations())
+        for agent in plan.agents:
+            self.set_agent_up(agent.agent, True)
+
+    def set_jobs(self, ranks: Mapping[str, int], planned: Mapping[str, int]) -> None:
+        """Note how many ranks jobs have, and how many iterations some are to do."""
+        with self._lock:
+            self._ranks_of_job = dict(ranks)
+            for job in ranks:
+                if job in planned:
+                    self._set("chakram_iterations_planned", (job,), planned[job])
+                self._add("chakram_iterations_total", (job,), 0)
+
+    def set_predictions(
+        self,
+        source: str,
+        times_ns: Mapping[run_records.CollectiveKey, int],
+        identities: Iterable[run_records.CollectiveIdentity],
+    ) -> None:
+        """Note what a model says of the collectives of an iteration."""
+        found: dict[Labels, list[int]] = {}
+        labels: Labels
+        for identity in identities:
+            time_ns = times_ns.get(identity.key)
+            if time_ns is not None:
+                labels = (
+                    str(identity.op),
+                    catalogue.message_size(identity.size_bytes),
+                    source,
+                )
+                found.setdefault(labels, []).append(time_ns)
+        with self._lock:
+            for labels, values in found.items():
+                name = "chakram_predicted_collective_duration_seconds"
+                self._set(name, labels, sum(values) / len(values) * 1e-9)
+
+    def set_preflight(self, findings: Iterable[Finding]) -> None:
+        """Note what the test of the fabric before the run has found."""
+        pairs: dict[Labels, set[tuple[str, str]]] = {
+            (check, verdict): set()
+            for check in CHECKS
+            for verdict in (FAILED, UNPROVEN)
+        }
+        for finding in findings:
+            pairs[finding.check, finding.verdict].update(finding.pairs)
+        with self._lock:
+            for labels, found in pairs.items():
+                self._set("chakram_preflight_pairs", labels, len(found))
+
+    def add_collectives(self, records: Iterable[run_records.CollectiveRecord]) -> None:
+        """Count finished collectives."""
+        with self._lock:
+            for record in records:
+                self._add_collective(record)
+
+    def add_ranks(self, records: Iterable[run_records.RankRecord]) -> None:
+        """Count what ranks did, and iterations that all ranks of a job have done."""
+        with self._lock:
+            for record in records:
+                for activity in catalogue.ACTIVITIES:
+                    seconds = getattr(record, f"{activity}_ns") * 1e-9
+                    labels = (record.job, activity)
+                    self._add("chakram_rank_seconds_total", labels, seconds)
+                self._add_rank(record)
+
+    def add_messages(self, flows: Mapping[str, NDArray[np.int64]]) -> None:
+        """Count where the time of finished messages went.
+
+        Args:
+            flows: By name, the columns that ``FlowRow`` and ``flows`` have in common;
+                what is not known is negative.
+        """
+        import numpy as np  # agents have metrics, too, and do without
+
+        def total(name: str) -> int:
+            return int(np.maximum(flows[name], 0).sum())
+
+        departed_ns = flows["departed_ns"]
+        flight_ns = (flows["last_acked_ns"] - departed_ns)[departed_ns >= 0]
+        # Of what a port was busy for, some is what the data plane was late.
+        posting_ns = flows["posted_ns"] - flows["ready_ns"]
+        late_ns = np.maximum(flows["generator_wait_ns"] - np.maximum(posting_ns, 0), 0)
+        late_ns = np.minimum(late_ns, np.maximum(flows["own_port_ns"], 0))
+        lost_ns = int(late_ns.sum())
+        seconds = {
+            "generator": int(posting_ns.sum()) + lost_ns,
+            "own port": total("own_port_ns") - lost_ns,
+            **{name: total(f"{name}_ns") for name in catalogue.MESSAGE_PARTS[2:-1]},
+            "network": int(flight_ns.sum()),
+        }
+        with self._lock:
+            for part in catalogue.MESSAGE_PARTS:
+                name = "chakram_message_seconds_total"
+                self._add(name, (part,), seconds[part] * 1e-9)
+
+    def set_why(self, why: Why) -> None:
+        """Note what the time of the run was lost by."""
+        with self._lock:
+            for part, time_ns in why.parts_ns.items():
+                name = "chakram_critical_path_seconds"
+                self._set(name, (str(part),), time_ns * 1e-9)
+            for each in why.causes[: catalogue.MOST_CAUSES]:
+                labels = (each.cause, each.place)
+                self._set("chakram_lost_seconds", labels, each.lost_ns * 1e-9)
+
+    def set_hosts(self, hosts: Mapping[str, Mapping[str, int]]) -> None:
+        """Note what hosts have counted, by the columns of ``HOST_COUNTERS``."""
+        with self._lock:
+            for host, counted in hosts.items():
+                for column, value in counted.items():
+                    name = f"chakram_host_{catalogue.HOST_COUNTERS[column][0]}"
+                    factor = 1e-9 if column.endswith("_ns") else 1
+                    self._set(name, (host,), value * factor)
+
+    def set_queue_pair_rates(self, bytes_per_second: Sequence[float]) -> None:
+        """Note how much queue pairs send, each one number."""
+        if not bytes_per_second:
+            return
+        ordered = sorted(bytes_per_second)
+        with self._lock:
+            for text in catalogue.RATE_SHARES:
+                place = round(float(text) * (len(ordered) - 1))
+                name = "chakram_queue_pair_sent_bytes_per_second"
+                self._set(name, (text,), ordered[place])
+
+    def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
+        """Note what a direction of a link has carried in the run so far."""
+        with self._lock:
+            self._set("chakram_link_bytes_total", (link, direction), nbytes)
+
+    def set_switches(self, topology: Topology, counters: LabCounters) -> None:
+        """Note what modelled switches have counted."""
+        process = counters.process
+        values: list[tuple[str, Labels, float]] = [
+            ("lost_frames_total", (), process["lost"] + process["refused"]),
+            ("delay_max_seconds", (), process["late_ns"] * 1e-9),
+            ("cpu_seconds_total", (), process["cpu_ns"] * 1e-9),
+        ]
+        for link in topology.links:
+            for direction, end in (("up", link.a), ("down", link.b)):
+                port = counters.ports[str(end)]
+                for klass, sent in enumerate(port["sent_packets"]):
+                    waiting, paused = (
+                        port["queue_bytes"][klass],
+                        port["pfc_received"][klass],
+                    )
+                    if sent or waiting or paused:
+                        place = (link.name, direction, str(klass))
+                        paused_s = port["paused_ns"][klass] * 1e-9
+                        marked = port["marked_packets"][klass]
+                        values += [
+                            ("queue_bytes", place, waiting),
+                            ("marked_packets_total", place, marked),
+                            ("pause_frames_total", place, paused),
+                            ("paused_seconds_total", place, paused_s),
+                        ]
+                values += [
+                    ("dropped_packets_total", (link.name, direction, text), dropped)
+                    for reason, text in DROP_REASONS.items()
+                    if (dropped := port["drops_by_reason"][reason])
+                ]
+        with self._lock:
+            for name, labels, value in values:
+                self._set(f"chakram_switch_{name}", labels, value)
+
+    # ---- agents --------------------------------------------------------------------
+
+    def set_agent_up(self, agent: str, up: bool) -> None:
+        """Note whether an agent answers."""
+        with self._lock:
+            self._set("chakram_agent_up", (agent,), int(up))
+
+    def set_clock(self, agent: str, *, offset_ns: int, uncertainty_ns: int) -> None:
+        """Note how an agent's clock stands to the controller's."""
+        with self._lock:
+            for name, time_ns in (
+                ("offset", offset_ns),
+                ("uncertainty", uncertainty_ns),
+            ):
+                metric = f"chakram_agent_clock_{name}_seconds"
+                self._set(metric, (agent,), time_ns * 1e-9)
+
+    def set_counters(self, agent: str, values: Sequence[int]) -> None:
+        """Note the counters of an agent (layout of ``chakram.records.counter_slots``).
+
+        Raises:
+            ValueError: If there are not as many as there should be.
+        """
+        if len(values) != layout.TOTAL_SLOTS:
+            raise ValueError(
+                f"{len(values)} counters of {agent} instead of {layout.TOTAL_SLOTS}"
+            )
+        with self._lock:
+            self._counters[agent] = values
+            for name, own_labels, source, factor in _AGENT_COUNTERS:
+                self._set(name, (agent, *own_labels), values[source] * factor)
+            active = values[layout.slot("flows_started")] - sum(
+                values[layout.slot(name)]
+                for name in ("flows_completed", "flows_failed")
+            )
+            self._set("chakram_flows_active", (agent,), max(0, active))
+
+    def set_loads(self, agent: str, loads: Sequence[ShardLoad]) -> None:
+        """Note how the shards of an agent keep up, and how their queue pairs are."""
+
+        def total(name: str) -> int:
+            return sum(getattr(load, name) for load in loads)
+
+        limited, failed = total("queue_pairs_limited"), total("queue_pairs_failed")
+        at_line = total("queue_pairs") - limited - failed
+        lag_max_ns = max((load.max_lag_ns for load in loads), default=0)
+        with self._lock:
+            for name, value in (
+                ("lag_max_seconds", lag_max_ns * 1e-9),
+                ("rounds_total", total("rounds")),
+                ("late_rounds_total", total("late_rounds")),
+                ("busy_seconds_total", total("busy_ns") * 1e-9),
+            ):
+                self._set(f"chakram_generator_{name}", (agent,), value)
+            counts = (at_line, limited, failed)
+            for state, count in zip(catalogue.QUEUE_PAIR_STATES, counts, strict=True):
+                self._set("chakram_queue_pairs", (agent, state), count)
+
+    # ---- reading -------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of everything, with all labels."""
+        with self._lock:
+            values = {
+                name: {self._full(name, labels): value for labels, value in own.items()}
+                for name, own in self._values.items()
+            }
+            histograms = {
+                name: {
+                    self._full(name, labels): HistogramValues(
+                        tuple(counts), self._sums[name][labels]
+                    )
+                    for labels, counts in own.items()
+                }
+                for name, own in self._counts.items()
+            }
+            counters = list(self._counters.values())
+            by_agent = dict(self._counters)
+        for name in layout.DISTRIBUTIONS:
+            first = layout.distribution_slot(name)
+            for agent, counted in by_agent.items():
+                metric = f"chakram_{name}_seconds"
+                histograms.setdefault(metric, {})[self._full(metric, (agent,))] = (
+                    HistogramValues(
+                        tuple(counted[first : first + layout.FCT_BUCKETS]),
+                        counted[first + layout.FCT_BUCKETS] * 1e-9,
+                    )
+                )
+        if counters:
+            name = "chakram_flow_completion_seconds"
+            histograms[name] = {
+                self._full(name, (str(found.op),)): HistogramValues(
+                    found.counts, found.sum_ns * 1e-9
+                )
+                for found in layout.fct_histograms(layout.sum_counters(counters))
+            }
+        return Snapshot(values, histograms)
+
+    # ---- inside, under the lock ----------------------------------------------------
+
+    def _add_collective(self, record: run_records.CollectiveRecord) -> None:
+        identity = record.identity
+        labels = (str(identity.op), catalogue.message_size(identity.size_bytes))
+        seconds = record.duration_ns * 1e-9
+        self._add("chakram_collectives_total", labels, 1)
+        self._add("chakram_collective_busy_seconds_total", labels, seconds)
+        factor = float(bus_factor(identity.op, nranks=identity.nranks))
+        bus_bytes = identity.size_bytes * factor
+        self._add("chakram_collective_bus_bytes_total", labels, bus_bytes)
+        if bus_bytes and seconds > 0:
+            name = "chakram_collective_bus_bandwidth_bytes_per_second"
+            self._set(name, labels, bus_bytes / seconds)
+        name = "chakram_collective_duration_seconds"
+        self._observe(name, labels[:1], record.duration_ns)
+        for name, value in (
+            ("collectives", 1),
+            ("collective_seconds", seconds),
+            ("bus_bytes", bus_bytes),
+            ("sent_bytes", record.sent_bytes),
+            ("packets", record.packets),
+            ("retransmitted_packets", record.retransmitted),
+            ("marked_packets", record.ce),
+        ):
+            self._add(f"chakram_job_{name}_total", (identity.key.job,), value)
+        if record.measured and identity.op is not CollectiveOp.BARRIER:
+            self._judge(record, labels[:1])
+
+    def _judge(self, record: run_records.CollectiveRecord, labels: Labels) -> None:
+        """Note for how long collectives like this one waited for the generator."""
+        if record.generator_bound:
+            self._add("chakram_generator_bound_collectives_total", labels, 1)
+        identity = record.identity
+        kind = (identity.key.job, identity.op, identity.algorithm, identity.nranks)
+        waits = self._waits.setdefault((*kind, identity.size_bytes), [0, 0])
+        waits[0] += record.generator_wait_ns
+        waits[1] += record.duration_ns
+        is_bound = any(
+            run_records.is_generator_bound(wait_ns / max(1, time_ns))
+            for wait_ns, time_ns in self._waits.values()
+        )
+        self._set("chakram_generator_bound", (), int(is_bound))
+
+    def _add_rank(self, record: run_records.RankRecord) -> None:
+        key = (record.job, record.iteration)
+        count, start_ns, end_ns = self._open_iterations.pop(
+            key, (0, record.start_ns, record.end_ns)
+        )
+        count += 1
+        start_ns, end_ns = min(start_ns, record.start_ns), max(end_ns, record.end_ns)
+        if count >= self._ranks_of_job.get(record.job, 1):
+            self._add("chakram_iterations_total", (record.job,), 1)
+            name = "chakram_iteration_duration_seconds"
+            self._observe(name, (record.job,), end_ns - start_ns)
+            if self._epoch_s is not None:
+                name = "chakram_iteration_end_time_seconds"
+                self._set(name, (record.job,), self._epoch_s + end_ns * 1e-9)
+        else:
+            self._open_iterations[key] = (count, start_ns, end_ns)
+
+    def _set(self, name: str, labels: Labels, value: float) -> None:
+        _check_labels(name, labels)
+        self._values.setdefault(name, {})[labels] = value
+
+    def _add(self, name: str, labels: Labels, value: float) -> None:
+        _check_labels(name, labels)
+        own = self._values.setdefault(name, {})
+        own[labels] = own.get(labels, 0) + value
+
+    def _observe(self, name: str, labels: Labels, time_ns: int) -> None:
+        _check_labels(name, labels)
+        counts = self._counts.setdefault(name, {}).setdefault(
+            labels, [0] * layout.FCT_BUCKETS
+        )
+        counts[layout.fct_bucket(time_ns)] += 1
+        sums = self._sums.setdefault(name, {})
+        sums[labels] = sums.get(labels, 0.0) + time_ns * 1e-9
+
+    def _set_info(self, name: str, labels: Mapping[str, str]) -> None:
+        names = _labels_given(name)
+        if set(labels) != set(names):
+            raise ValueError(
+                f"{name} has the labels {', '.join(names)}, not {', '.join(labels)}"
+            )
+        self._set(name, tuple(labels[label] for label in names), 1)
+
+    def _full(self, name: str, labels: Labels) -> Labels:
+        if catalogue.BY_NAME[name].label_names[:1] == ("run_id",):
+            return (self._run_id, *labels)
+        return labels
+
+
+def metrics_of(manifest: RunManifest) -> MetricsState:
+    """Return the metrics of a run of which nothing has happened yet."""
+    transport = manifest.experiment.get("transport", {})
+    controls = transport.get("congestion_control") or {}
+    return MetricsState(
+        manifest.run_id,
+        info={
+            "name": manifest.name,
+            "case": manifest.case or "",
+            "world": manifest.world,
+            "congestion_control": next(
+                (name for name, given in controls.items() if given is not None), "none"
+            ),
+            "size_scale": manifest.size_scale,
+            "dilation": str(manifest.dilation),
+        },
+        build={
+            "version": manifest.versions.get("chakram", ""),
+            "python": manifest.versions.get("python", ""),
+            "compiled": str(bool(manifest.compiled.get("all_compiled"))).lower(),
+        },
+    )
+
+
+def _labels_given(name: str) -> tuple[str, ...]:
+    """Return the labels of a metric whose values its caller gives: not the run's."""
+    return tuple(
+        each for each in catalogue.BY_NAME[name].label_names if each != "run_id"
+    )
+
+
+def _check_labels(name: str, labels: Labels) -> None:
+    """Refuse values that are not as many as the labels: zipped, some would be lost."""
+    if len(labels) != _LABELS_GIVEN[name]:
+        raise ValueError(
+            f"{name} has the labels {', '.join(_labels_given(name))}, "
+            f"not as many as {labels}"
+        )
+
+
+_LABELS_GIVEN = {name: len(_labels_given(name)) for name in catalogue.BY_NAME}

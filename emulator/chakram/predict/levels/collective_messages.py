@@ -1,0 +1,282 @@
+"""The messages of a collective in columns, for all its positions.
+
+Most schedules *rotate*: what position p sends is what position 0 sends, with all
+positions and chunks turned on by p.  Of these one position is listed and serves all, so
+that the two million messages of a ring of a thousand ranks are two thousand rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chakram.collectives.algorithms.base import turns_by
+from chakram.collectives.schedule import (
+    Algorithm,
+    LocalTransfer,
+    RankSchedule,
+    Transfer,
+    build_share,
+    transfer_bytes,
+)
+from chakram.collectives.split_sizes import Matrix, Splits
+from chakram.collectives.uneven_messages import (
+    matrix_bytes,
+    uneven_message_bytes,
+    uneven_share,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageColumns:
+    """The messages of one kind of collective.
+
+    Where it rotates, ``first_send`` and ``first_receive`` have one position; peers are
+    distances, and entry c of ``chunk_sizes`` is the size of what position p sends as
+    chunk ``c - p * turn``, counted round.
+
+    Attributes:
+        nranks: Positions.
+        first_send: By position, the first of its sends; one entry more than positions.
+        peers: By send, who gets it.
+        sizes: By send, bytes; of what rotates with unequal chunks, its chunk.
+        steps: By send, its step.
+        channels: By send, its channel.
+        reduced: By send, how many of its bytes are added up by its receiver.
+        receives: By send, which of the receiver's receives it is.
+        waits: By send, 1 if it waits for any receive.
+        first_receive: As ``first_send``, of receives.
+        first_dependent: By receive, the first of its dependents; one entry more.
+        dependents: By receive, the groups that wait for it, counted from the position's
+            first.
+        first_group: As ``first_send``, of groups: sends that wait for the same.
+        needs: By group, how many receives it waits for.
+        first_member: By group, the first of its members; one entry more.
+        members: By group, its sends, counted from the position's first.
+        rotates: Whether one position stands for all.
+        turn: By how many chunks a position is ahead of the one before.
+        chunk_sizes: Bytes; empty where *sizes* has them.
+        awaits_sends: Whether a position is done only when its own messages have
+            arrived, too.
+        batch: Sends of a position that the others, as many, follow by the count of what
+            has been taken up; 0: those wait for what they need.
+        in_turn: Whether messages are taken up in turn: each position has one to receive
+            from, and its n-th receive is posted with its n-th send and takes the n-th
+            message that comes, whichever that is.
+    """
+
+    nranks: int
+    first_send: array[int]
+    peers: array[int]
+    sizes: array[int]
+    steps: array[int]
+    channels: array[int]
+    reduced: array[int]
+    receives: array[int]
+    waits: array[int]
+    first_receive: array[int]
+    first_dependent: array[int]
+    dependents: array[int]
+    first_group: array[int]
+    needs: array[int]
+    first_member: array[int]
+    members: array[int]
+    rotates: bool = False
+    turn: int = 0
+    chunk_sizes: array[int]
+    awaits_sends: bool = True
+    batch: int = 0
+    in_turn: bool = False
+
+    @property
+    def messages(self) -> int:
+        """Messages of all positions."""
+        return len(self.peers) * (self.nranks if self.rotates else 1)
+
+
+ReducedBytes = Callable[["Transfer", int], int]
+"""How many bytes of a message of so many are added up."""
+
+
+def whole_message(transfer: Transfer, size_bytes: int) -> int:
+    """Return all bytes of a message that is to be added up."""
+    return size_bytes if transfer.reduce else 0
+
+
+def collective_columns(
+    how: Algorithm,
+    *,
+    nranks: int,
+    root: int,
+    input_bytes: int,
+    reduced_bytes: ReducedBytes = whole_message,
+) -> MessageColumns:
+    """Return the messages of a collective.
+
+    Args:
+        how: Makes the schedule.
+        nranks: Positions of the group.
+        root: A position.
+        input_bytes: What one rank contributes.
+        reduced_bytes: Says how many bytes of a message its receiver adds up; of what
+            rotates, whether any.
+    """
+    turn = turns_by(how, nranks)
+    positions = range(nranks) if turn is None else range(1)
+
+    def size_of(_: int, send: LocalTransfer) -> int:
+        if turn is not None:
+            return send.chunk % (nranks * turn)
+        return transfer_bytes(how, send, nranks=nranks, input_bytes=input_bytes)
+
+    columns = _listed(
+        [
+            build_share(how, position=position, nranks=nranks, root=root)
+            for position in positions
+        ],
+        size_of=size_of,
+        nranks=None if turn is None else nranks,
+    )
+    transfers = (
+        transfer
+        for position in positions
+        for transfer in how.sends(position, nranks=nranks, root=root)
+    )
+    columns.reduced = array(
+        "q",
+        (
+            reduced_bytes(transfer, size if turn is None else 1)
+            for transfer, size in zip(transfers, columns.sizes, strict=True)
+        ),
+    )
+    if turn is not None:
+        columns.turn = turn
+        columns.chunk_sizes = array(
+            "q",
+            (
+                how.chunk_bytes(chunk, nranks=nranks, input_bytes=input_bytes)
+                for chunk in range(nranks * turn)
+            ),
+        )
+    return columns
+
+
+def message_columns(size_bytes: int) -> MessageColumns:
+    """Return one message from position 0 to position 1."""
+    return MessageColumns(
+        nranks=2,
+        first_send=array("q", (0, 1, 1)),
+        peers=array("q", (1,)),
+        sizes=array("q", (size_bytes,)),
+        steps=array("q", (0,)),
+        channels=array("q", (0,)),
+        reduced=array("q", (0,)),
+        receives=array("q", (0,)),
+        waits=array("q", (0,)),
+        first_receive=array("q", (0, 0, 1)),
+        first_dependent=array("q", (0, 0)),
+        dependents=array("q"),
+        first_group=array("q", (0, 0, 0)),
+        needs=array("q"),
+        first_member=array("q", (0,)),
+        members=array("q"),
+        chunk_sizes=array("q"),
+    )
+
+
+def uneven_columns(how: Algorithm, matrix: Matrix) -> MessageColumns:
+    """Return the messages of an all_to_all_v.
+
+    Args:
+        how: Makes the schedule.
+        matrix: The bytes from each position to each.
+    """
+    nranks = len(matrix)
+    pair_bytes = matrix_bytes(matrix)
+    shares = [
+        uneven_share(
+            how,
+            Splits(matrix[position], tuple(row[position] for row in matrix)),
+            position=position,
+        )
+        for position in range(nranks)
+    ]
+    return _listed(
+        shares,
+        size_of=lambda position, send: uneven_message_bytes(
+            how, send, src=position, dst=send.peer, pair_bytes=pair_bytes
+        ),
+    )
+
+
+def _listed(
+    shares: Sequence[RankSchedule],
+    *,
+    size_of: Callable[[int, LocalTransfer], int],
+    nranks: int | None = None,
+) -> MessageColumns:
+    """Return the columns of shares, nothing added up.
+
+    With *nranks* there is one, of position 0, and it rotates.
+    """
+    columns = MessageColumns(
+        nranks=nranks or len(shares),
+        first_send=array("q", (0,)),
+        peers=array("q"),
+        sizes=array("q"),
+        steps=array("q"),
+        channels=array("q"),
+        reduced=array("q"),
+        receives=array("q"),
+        waits=array("q"),
+        first_receive=array("q", (0,)),
+        first_dependent=array("q", (0,)),
+        dependents=array("q"),
+        first_group=array("q", (0,)),
+        needs=array("q"),
+        first_member=array("q", (0,)),
+        members=array("q"),
+        rotates=nranks is not None,
+        chunk_sizes=array("q"),
+    )
+    places = [_places(share) for share in shares]
+    for position, share in enumerate(shares):
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, send in enumerate(share.sends):
+            source, peers_places = (
+                (-send.peer % nranks, places[0])
+                if nranks is not None
+                else (position, places[send.peer])
+            )
+            columns.peers.append(send.peer)
+            columns.sizes.append(size_of(position, send))
+            columns.steps.append(send.step)
+            columns.channels.append(send.channel)
+            columns.receives.append(peers_places[source, send.channel, send.message])
+            columns.waits.append(bool(send.needs))
+            columns.reduced.append(0)
+            if send.needs:
+                groups.setdefault(send.needs, []).append(index)
+        dependents: list[list[int]] = [[] for _ in share.receives]
+        for number, (needs, members) in enumerate(groups.items()):
+            columns.needs.append(len(needs))
+            columns.members.extend(members)
+            columns.first_member.append(len(columns.members))
+            for need in needs:
+                dependents[need].append(number)
+        columns.first_group.append(len(columns.needs))
+        columns.first_send.append(len(columns.peers))
+        columns.first_receive.append(columns.first_receive[-1] + len(share.receives))
+        for each in dependents:
+            columns.dependents.extend(each)
+            columns.first_dependent.append(len(columns.dependents))
+    return columns
+
+
+def _places(share: RankSchedule) -> dict[tuple[int, int, int], int]:
+    """Return by source, channel and number which receive a message is."""
+    return {
+        (receive.peer, receive.channel, receive.message): index
+        for index, receive in enumerate(share.receives)
+    }

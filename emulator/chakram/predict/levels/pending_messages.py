@@ -1,0 +1,620 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
+"""Which messages a collective has left to send, and what an arrival releases.
+
+A *share* is what one position of a collective sends and receives.  A message that
+arrives releases those sends of its receiver that waited for it; a share ends when all
+its messages have arrived, its own at their receivers.
+
+``Traffic`` knows that, and the events; what lies between hosts is for its subclasses,
+``chakram.predict.levels.messages`` and ``chakram.predict.levels.flows``.
+
+Rows of numbers stand in one array for each kind of thing, so that compiled no number is
+an object: a message under way takes some 60 bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from chakram.foundation.errors import RunFailed
+from chakram.foundation.units import LAST_INSTANT_NS
+from chakram.predict.levels import row_offsets
+from chakram.predict.levels.collective_kinds import Kinds
+from chakram.predict.levels.row_offsets import grown
+from chakram.predict.simulator.event_queue import Events
+from chakram.predict.simulator.signal_checks import EVENTS_PER_SIGNALS, let_signals_in
+from chakram.records.row_layout import (
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+    FLOW_FIELDS,
+)
+
+__all__ = ["Traffic"]
+
+_LAST_NS = LAST_INSTANT_NS
+_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
+_START = CAUSE_START
+_OPERATION = CAUSE_OPERATION
+_MESSAGE = CAUSE_MESSAGE
+_YEAR_NS = 365 * 24 * 3600 * 10**9
+
+_NONE = row_offsets.NONE
+_NETWORK = row_offsets.NETWORK
+_TAKEN = row_offsets.TAKEN
+_BEGUN = row_offsets.BEGUN
+_ARRIVED = row_offsets.ARRIVED
+_KINDS = row_offsets.KINDS
+_KIND_BITS = row_offsets.KIND_BITS
+_KIND = row_offsets.KIND
+_AT = row_offsets.AT
+_GROUP = row_offsets.GROUP
+_HOST = row_offsets.HOST
+_LEFT = row_offsets.LEFT
+_STATE = row_offsets.STATE
+_EARLY = row_offsets.EARLY
+_COUNTERS = row_offsets.COUNTERS
+_RANK = row_offsets.RANK
+_ROW = row_offsets.ROW
+_ITERATION = row_offsets.ITERATION
+_RELEASED = row_offsets.RELEASED
+_SENDS = row_offsets.SENDS
+_ARRIVALS = row_offsets.ARRIVALS
+_SENT = row_offsets.SENT
+_RECEIVED = row_offsets.RECEIVED
+_LOCAL = row_offsets.LOCAL
+_SERVER = row_offsets.SERVER
+_SHARE = row_offsets.SHARE
+_NEXT = row_offsets.NEXT
+_FROM = row_offsets.FROM
+_TO = row_offsets.TO
+_WHICH = row_offsets.WHICH
+_CLASS = row_offsets.CLASS
+_POSTED = row_offsets.POSTED
+_LEFT_AT = row_offsets.LEFT_AT
+_CAUSE = row_offsets.CAUSE
+_SLOT = row_offsets.SLOT
+
+_WAITING = 0
+_GOING = 1
+
+_NRANKS = row_offsets.NRANKS
+_ROTATES = row_offsets.ROTATES
+_TURN = row_offsets.TURN
+_CHUNKS = row_offsets.CHUNKS
+_PLACE = row_offsets.PLACE
+_MISSING = row_offsets.MISSING
+_AWAITS = row_offsets.AWAITS
+_BATCH = row_offsets.BATCH
+_IN_TURN = row_offsets.IN_TURN
+_SHAPE = row_offsets.SHAPE
+_COME = row_offsets.COME
+_CREDITS = row_offsets.CREDITS
+_BEHIND = row_offsets.BEHIND
+_COUNTS = row_offsets.COUNTS
+_FIRST_SEND = row_offsets.FIRST_SEND
+_FIRST_RECEIVE = row_offsets.FIRST_RECEIVE
+_FIRST_GROUP = row_offsets.FIRST_GROUP
+_POSITION = row_offsets.POSITION
+_PEER = row_offsets.PEER
+_SIZE = row_offsets.SIZE
+_STEP = row_offsets.STEP
+_CHANNEL = row_offsets.CHANNEL
+_RECEIVE = row_offsets.RECEIVE
+_WAITS = row_offsets.WAITS
+_WAY = row_offsets.WAY
+_SEND = row_offsets.SEND
+_NEEDS = row_offsets.NEEDS
+_COUNTER = row_offsets.COUNTER
+_MEMBER = row_offsets.MEMBER
+_WAITERS = row_offsets.WAITERS
+_FLOW = len(FLOW_FIELDS)
+
+
+class Traffic(Kinds):
+    """Shares under way, their messages, and the events.
+
+    Args:
+        start_ns: How long after its rank has begun a share may send.
+        record: Whether rows of flows are written.
+
+    Attributes:
+        record: Likewise.
+        now_ns: Time of the last event.
+        events: How many there were.
+        messages: How many messages have arrived.
+        done: Shares that have ended since somebody looked.
+        flows: Rows of flows (``FLOW_FIELDS``) since ``take_flows``.
+    """
+
+    def __init__(
+        self,
+        *,
+        start_ns: int,
+        record: bool,
+    ) -> None:
+        Kinds.__init__(self)
+        self.now_ns = 0
+        self.events = 0
+        self.messages = 0
+        self._coming = Events()
+        self.done: list[int] = []
+        self._start_ns = start_ns
+        self.record = record
+        self._shares = array("q", bytes(8 * _SHARE * 64))
+        self._shares_used = 0
+        self._free_shares: dict[int, list[int]] = {}
+        self._open_shares: dict[int, int] = {}
+        self._counters = array("q", bytes(8 * 16))
+        self._counters_used = 0
+        self._free_counters: dict[int, list[int]] = {}
+        self._slots = array("q", bytes(8 * _SLOT * 64))
+        self._slots_used = 0
+        self._free_slot = _NONE
+        self._flows = array("q", bytes(8 * _FLOW))
+        self._flows_used = 0
+        # Events since signals were let in; an expensive one counts as many.
+        self._work = 0
+
+    # ---- shares ----------------------------------------------------------------------
+
+    def open(self, shape: int) -> int:
+        """Return the share of position 0 of a new collective; the others follow it."""
+        nranks = self._shapes[shape * _SHAPE + _NRANKS]
+        free = self._free_shares.get(nranks)
+        if free:
+            first = free.pop()
+        else:
+            first = self._shares_used
+            self._shares_used += nranks
+            if self._shares_used * _SHARE > len(self._shares):
+                self._shares = grown(self._shares, self._shares_used * _SHARE)
+        self._open_shares[first] = nranks
+        rotates = self._shapes[shape * _SHAPE + _ROTATES]
+        place = self._shapes[shape * _SHAPE + _PLACE]
+        for position in range(nranks):
+            row = (first + position) * _SHARE
+            at = (place + (0 if rotates else position)) * _POSITION
+            self._shares[row + _KIND] = shape
+            self._shares[row + _AT] = position
+            self._shares[row + _GROUP] = first
+            self._shares[row + _STATE] = _WAITING
+            self._shares[row + _EARLY] = _NONE
+            self._shares[row + _COUNTERS] = _NONE
+            self._shares[row + _SENDS] = 0
+            self._shares[row + _ARRIVALS] = 0
+            self._shares[row + _SENT] = 0
+            self._shares[row + _RECEIVED] = 0
+            self._shares[row + _LEFT] = (
+                self._positions[at + _POSITION + _FIRST_SEND]
+                - self._positions[at + _FIRST_SEND]
+                + self._positions[at + _POSITION + _FIRST_RECEIVE]
+                - self._positions[at + _FIRST_RECEIVE]
+            )
+        return first
+
+    def place(
+        self, share: int, host: int, rank: int, server: int = _NONE, local: int = _NONE
+    ) -> None:
+        """Say on which host a share is, of which rank, and how it sends there.
+
+        Messages within a host take no time, unless *local* is given.
+
+        Args:
+            share: Of any position of an open collective.
+            host: Number of its host.
+            rank: Number of its rank.
+            server: A number that hosts share between which messages stay off the
+                network; ``NONE``: none does.
+            local: What such messages go through, for the network to know.
+        """
+        row = share * _SHARE
+        self._shares[row + _HOST] = host
+        self._shares[row + _RANK] = rank
+        self._shares[row + _LOCAL] = local
+        self._shares[row + _SERVER] = server
+
+    def begin(self, share: int, operation: int, iteration: int, released: int) -> None:
+        """Let a share begin now.
+
+        Args:
+            share: A placed one.
+            operation: What it is in the program of its rank.
+            iteration: Of the program.
+            released: The operation that it waited for longest; -1: the start.
+        """
+        row = share * _SHARE
+        self._shares[row + _ROW] = operation
+        self._shares[row + _ITERATION] = iteration
+        self._shares[row + _RELEASED] = released
+        if self._start_ns and self._shares[row + _LEFT]:
+            self._coming.add(self.now_ns + self._start_ns, share * _KINDS + _BEGUN)
+        else:
+            self._start(share)
+
+    def sent_bytes(self, share: int) -> int:
+        """Return the payload that a share has sent."""
+        return self._shares[share * _SHARE + _SENT]
+
+    def received_bytes(self, share: int) -> int:
+        """Return the payload that has come."""
+        return self._shares[share * _SHARE + _RECEIVED]
+
+    def left(self, share: int) -> int:
+        """Return how many messages of a share have not arrived."""
+        return self._shares[share * _SHARE + _LEFT]
+
+    def close(self, first: int) -> None:
+        """Forget a collective of which all shares have ended."""
+        self._free_shares.setdefault(self._open_shares.pop(first), []).append(first)
+
+    def _start(self, share: int) -> None:
+        """Send what waits for nothing, and take up what has come before."""
+        row = share * _SHARE
+        self._shares[row + _STATE] = _GOING
+        if self._shares[row + _LEFT] == 0:
+            self.done.append(share)
+            return
+        shape = self._shares[row + _KIND] * _SHAPE
+        counters = self._shapes[shape + _MISSING]
+        if counters:
+            self._shares[row + _COUNTERS] = self._take_counters(counters)
+        at = self._position_row(share)
+        first = self._positions[at + _FIRST_SEND]
+        last = self._positions[at + _POSITION + _FIRST_SEND]
+        cause = _START if self._shares[row + _RELEASED] == _NONE else _OPERATION
+        batch = self._shapes[shape + _BATCH]
+        if batch:
+            last = first + batch
+            for place in range(_COUNTS):
+                self._counters[self._shares[row + _COUNTERS] + place] = 0
+        elif counters:
+            group = self._positions[at + _FIRST_GROUP]
+            end = self._positions[at + _POSITION + _FIRST_GROUP]
+            while group < end:
+                needs = self._groups[group * _WAITERS + _NEEDS]
+                if needs > 1:
+                    self._counters[
+                        self._shares[row + _COUNTERS]
+                        + self._groups[group * _WAITERS + _COUNTER]
+                    ] = needs
+                group += 1
+        for send in range(first, last):
+            if not self._sends[send * _SEND + _WAITS]:
+                self._post(share, send, cause)
+        if self._shares[row + _LEFT] == 0:
+            self._end(share)
+            return
+        if self._shapes[shape + _IN_TURN]:
+            return
+        slot = self._shares[row + _EARLY]
+        self._shares[row + _EARLY] = _NONE
+        # They stand there in the reverse order.
+        before = _NONE
+        while slot != _NONE:
+            following = self._slots[slot * _SLOT + _NEXT]
+            self._slots[slot * _SLOT + _NEXT] = before
+            before = slot
+            slot = following
+        while before != _NONE:
+            following = self._slots[before * _SLOT + _NEXT]
+            if batch:
+                self._counters[self._shares[row + _COUNTERS] + _COME] += 1
+            self._receive(before)
+            before = following
+
+    def _position_row(self, share: int) -> int:
+        row = share * _SHARE
+        shape = self._shares[row + _KIND] * _SHAPE
+        place = self._shapes[shape + _PLACE]
+        if not self._shapes[shape + _ROTATES]:
+            place += self._shares[row + _AT]
+        return place * _POSITION
+
+    def _take_counters(self, count: int) -> int:
+        free = self._free_counters.get(count)
+        if free:
+            return free.pop()
+        first = self._counters_used
+        self._counters_used += count
+        if self._counters_used > len(self._counters):
+            self._counters = grown(self._counters, self._counters_used)
+        return first
+
+    def _end(self, share: int) -> None:
+        row = share * _SHARE
+        counters = self._shares[row + _COUNTERS]
+        if counters != _NONE:
+            count = self._shapes[self._shares[row + _KIND] * _SHAPE + _MISSING]
+            self._free_counters.setdefault(count, []).append(counters)
+            self._shares[row + _COUNTERS] = _NONE
+        self.done.append(share)
+
+    # ---- messages --------------------------------------------------------------------
+
+    def _post(self, share: int, send: int, cause: int) -> None:
+        """Send a message now."""
+        if self._free_slot != _NONE:
+            slot = self._free_slot
+            self._free_slot = self._slots[slot * _SLOT + _NEXT]
+        else:
+            slot = self._slots_used
+            self._slots_used += 1
+            if self._slots_used * _SLOT > len(self._slots):
+                self._slots = grown(self._slots, self._slots_used * _SLOT)
+        row = share * _SHARE
+        shape = self._shares[row + _KIND] * _SHAPE
+        peer = self._sends[send * _SEND + _PEER]
+        if self._shapes[shape + _ROTATES]:
+            nranks = self._shapes[shape + _NRANKS]
+            peer += self._shares[row + _AT]
+            if peer >= nranks:
+                peer -= nranks
+        size = self._class_of_send(share, send)
+        at = slot * _SLOT
+        self._slots[at + _FROM] = share
+        self._slots[at + _TO] = self._shares[row + _GROUP] + peer
+        self._slots[at + _WHICH] = send
+        self._slots[at + _CLASS] = size
+        self._slots[at + _POSTED] = self.now_ns
+        self._slots[at + _LEFT_AT] = _NONE
+        self._slots[at + _CAUSE] = cause
+        self._shares[row + _SENT] += self._size_bytes[size]
+        if not self._shapes[shape + _AWAITS]:
+            self._shares[row + _LEFT] -= 1
+        self._carry(slot)
+        if self._shapes[shape + _IN_TURN]:
+            self._shares[row + _SENDS] += 1
+            if self._shares[row + _ARRIVALS] >= self._shares[row + _SENDS]:
+                self._take_early(share)
+
+    def _class_of_send(self, share: int, send: int) -> int:
+        """Return the class of size of a message of a share."""
+        row = share * _SHARE
+        shape = self._shares[row + _KIND] * _SHAPE
+        size = self._sends[send * _SEND + _SIZE]
+        if not self._shapes[shape + _ROTATES]:
+            return size
+        # Its chunk is turned on within those of its way, once round at most.
+        chunks = self._shapes[shape + _CHUNKS]
+        chunk = size + self._shares[row + _AT] * self._shapes[shape + _TURN]
+        if chunk >= chunks:
+            chunk -= chunks
+        return self._chunk_sizes[self._sends[send * _SEND + _WAY] + chunk]
+
+    def _carry(self, slot: int) -> None:
+        """Bring a message to its receiver, then say ``_arrive``; see subclasses."""
+        raise NotImplementedError
+
+    def _happen(self, number: int) -> None:
+        """Deal with an event of the network; see subclasses."""
+        raise NotImplementedError
+
+    def _arrive(self, slot: int) -> None:
+        """Take note that a message has arrived; its sender is done with it."""
+        self.messages += 1
+        at = slot * _SLOT
+        sender = self._slots[at + _FROM]
+        if self.record:
+            self._write(slot)
+        row = sender * _SHARE
+        if self._shapes[self._shares[row + _KIND] * _SHAPE + _AWAITS]:
+            self._shares[row + _LEFT] -= 1
+            if self._shares[row + _LEFT] == 0:
+                self._end(sender)
+        receiver = self._slots[at + _TO] * _SHARE
+        if (
+            self._shares[receiver + _STATE] == _GOING
+            and self._shapes[self._shares[receiver + _KIND] * _SHAPE + _BATCH]
+        ):
+            self._counters[self._shares[receiver + _COUNTERS] + _COME] += 1
+        if self._shapes[self._shares[receiver + _KIND] * _SHAPE + _IN_TURN]:
+            place = self._shares[receiver + _ARRIVALS]
+            self._shares[receiver + _ARRIVALS] = place + 1
+            send = self._positions[self._position_row(sender) + _FIRST_SEND] + place
+            self._slots[at + _WHICH] = send
+            self._slots[at + _CLASS] = self._class_of_send(sender, send)
+            if place >= self._shares[receiver + _SENDS]:
+                self._slots[at + _NEXT] = self._shares[receiver + _EARLY]
+                self._shares[receiver + _EARLY] = slot
+                return
+        taken_ns = self._size_taken[self._slots[at + _CLASS]]
+        if taken_ns:
+            self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
+        else:
+            self._take(slot)
+
+    def _take_early(self, share: int) -> None:
+        """Begin to take up the first of the messages that a receive was not posted for.
+
+        They stand in the reverse order.
+        """
+        row = share * _SHARE
+        slot = self._shares[row + _EARLY]
+        behind = _NONE
+        while self._slots[slot * _SLOT + _NEXT] != _NONE:
+            behind = slot
+            slot = self._slots[slot * _SLOT + _NEXT]
+        if behind == _NONE:
+            self._shares[row + _EARLY] = _NONE
+        else:
+            self._slots[behind * _SLOT + _NEXT] = _NONE
+        taken_ns = self._size_taken[self._slots[slot * _SLOT + _CLASS]]
+        self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
+
+    def _take(self, slot: int) -> None:
+        share = self._slots[slot * _SLOT + _TO]
+        row = share * _SHARE
+        if self._shares[row + _STATE] == _GOING:
+            self._receive(slot)
+        else:
+            self._slots[slot * _SLOT + _NEXT] = self._shares[row + _EARLY]
+            self._shares[row + _EARLY] = slot
+
+    def _receive(self, slot: int) -> None:
+        """Release what waited for a message, and forget it."""
+        at = slot * _SLOT
+        share = self._slots[at + _TO]
+        sender = self._slots[at + _FROM]
+        send = self._slots[at + _WHICH]
+        row = share * _SHARE
+        self._shares[row + _RECEIVED] += self._size_bytes[self._slots[at + _CLASS]]
+        self._slots[at + _NEXT] = self._free_slot
+        self._free_slot = slot
+        place = self._position_row(share)
+        first_send = self._positions[place + _FIRST_SEND]
+        first_group = self._positions[place + _FIRST_GROUP]
+        receive = (
+            self._positions[place + _FIRST_RECEIVE]
+            + self._sends[send * _SEND + _RECEIVE]
+        )
+        # Who has caused a send is told by its rank.
+        cause = _MESSAGE + (self._shares[sender * _SHARE + _RANK] << 2)
+        if self._shapes[self._shares[row + _KIND] * _SHAPE + _BATCH]:
+            self._follow(share, first_send, cause)
+            return
+        for at in range(self._releases[receive], self._releases[receive + 1]):
+            group = (first_group + self._dependents[at]) * _WAITERS
+            if self._groups[group + _NEEDS] > 1:
+                counter = self._shares[row + _COUNTERS] + self._groups[group + _COUNTER]
+                self._counters[counter] -= 1
+                if self._counters[counter]:
+                    continue
+            for member in range(
+                self._groups[group + _MEMBER],
+                self._groups[group + _WAITERS + _MEMBER],
+            ):
+                self._post(share, first_send + self._members[member], cause)
+        self._shares[row + _LEFT] -= 1
+        if self._shares[row + _LEFT] == 0:
+            self._end(share)
+
+    def _follow(self, share: int, first_send: int, cause: int) -> None:
+        """Send as many of those behind the batch as messages have been taken up.
+
+        Not before the whole batch of the others has come; and in their order, whoever
+        sent what was taken up.
+        """
+        row = share * _SHARE
+        batch = self._shapes[self._shares[row + _KIND] * _SHAPE + _BATCH]
+        counters = self._shares[row + _COUNTERS]
+        self._shares[row + _LEFT] -= 1
+        self._counters[counters + _CREDITS] += 1
+        if self._counters[counters + _COME] >= batch:
+            while (
+                self._counters[counters + _CREDITS]
+                and self._counters[counters + _BEHIND] < batch
+            ):
+                self._counters[counters + _CREDITS] -= 1
+                following = first_send + batch + self._counters[counters + _BEHIND]
+                self._counters[counters + _BEHIND] += 1
+                self._post(share, following, cause)
+        if self._shares[row + _LEFT] == 0:
+            self._end(share)
+
+    # ---- records ---------------------------------------------------------------------
+
+    def take_flows(self) -> array[int]:
+        """Return the rows of flows that ended since the last call."""
+        taken = array("q", memoryview(self._flows)[: self._flows_used])
+        self._flows_used = 0
+        return taken
+
+    def flow_rows(self) -> int:
+        """Return how many rows ``take_flows`` would return."""
+        return self._flows_used // _FLOW
+
+    def _write(self, slot: int) -> None:
+        if self._flows_used + _FLOW > len(self._flows):
+            self._flows = grown(self._flows, self._flows_used + _FLOW)
+        row = self._flows_used
+        self._flows_used += _FLOW
+        at = slot * _SLOT
+        share = self._slots[at + _FROM] * _SHARE
+        send = self._slots[at + _WHICH] * _SEND
+        cause = self._slots[at + _CAUSE]
+        size = self._slots[at + _CLASS]
+        self._flows[row] = self._shares[share + _ITERATION]
+        self._flows[row + 1] = self._shares[share + _RANK]
+        self._flows[row + 2] = self._shares[share + _ROW]
+        self._flows[row + 3] = self._sends[send + _STEP]
+        self._flows[row + 4] = self._sends[send + _CHANNEL]
+        self._flows[row + 5] = self._shares[self._slots[at + _TO] * _SHARE + _RANK]
+        self._flows[row + 6] = 0
+        self._flows[row + 7] = self._size_bytes[size]
+        self._flows[row + 8] = self._slots[at + _POSTED]
+        self._flows[row + 9] = self._slots[at + _POSTED]
+        self._flows[row + 10] = self._slots[at + _LEFT_AT]
+        if self._slots[at + _LEFT_AT] == _NONE:  # no link of the network was crossed
+            self._flows[row + 10] = self._slots[at + _POSTED]
+        self._flows[row + 11] = self.now_ns
+        self._flows[row + 12] = 0
+        self._flows[row + 13] = self._size_packets[size]
+        self._flows[row + 14] = 0
+        self._flows[row + 15] = 0
+        self._flows[row + 16] = 0
+        self._flows[row + 17] = cause & 3
+        self._flows[row + 18] = cause >> 2
+        self._flows[row + 19] = (
+            self._shares[share + _RELEASED] if cause == _OPERATION else 0
+        )
+        for place in range(row + 20, row + _FLOW):
+            self._flows[place] = _NONE
+
+    # ---- events ----------------------------------------------------------------------
+
+    def advance(self, now_ns: int) -> None:
+        """Let it be *now_ns*, where nothing happens before that."""
+        self.now_ns = now_ns
+
+    def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
+        """Let events happen until shares have ended, or the next is after *until_ns*.
+
+        Shares that end at one time are ``done`` together.
+
+        Args:
+            until_ns: The next thing that the caller has to do.
+            most_flows: Rows of flows after which the caller wants them.
+
+        Returns:
+            Whether it was shares, or flows.
+
+        Raises:
+            RunFailed: If virtual time runs out.
+        """
+        coming = self._coming
+        while coming.count:
+            at_ns = coming.first_ns()
+            if self.done and at_ns > self.now_ns:
+                return True
+            if at_ns > until_ns:
+                return bool(self.done)
+            if self._flows_used >= most_flows * _FLOW:
+                return True
+            if at_ns > _LAST_NS:
+                raise RunFailed(
+                    "simulation",
+                    f"would take more than {_LAST_NS // _YEAR_NS} years of virtual "
+                    "time",
+                    "raise the rates of links, or lower delays, gaps, starts and "
+                    "compute.scale",
+                )
+            self.now_ns = at_ns
+            self.events += 1
+            self._work += 1
+            if self._work >= _EVENTS_PER_SIGNALS:
+                self._work = 0
+                let_signals_in()
+            what = coming.take()
+            kind = what & (_KINDS - 1)
+            number = what >> _KIND_BITS
+            if kind == _NETWORK:
+                self._happen(number)
+            elif kind == _TAKEN:
+                self._take(number)
+            elif kind == _ARRIVED:
+                self._arrive(number)
+            else:
+                self._start(number)
+        return bool(self.done)

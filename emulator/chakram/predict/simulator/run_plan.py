@@ -1,0 +1,358 @@
+"""Runs a plan in virtual time: the same programs, replay and queue pairs, no kernel."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chakram.foundation.errors import PlanError, RunFailed
+from chakram.native.huge_pages import use_huge_pages
+from chakram.predict.routing import Router, ports_of
+from chakram.predict.simulator.burst_size import (
+    burst_packets_for,
+    longest_path,
+    plan_traffic,
+)
+from chakram.predict.simulator.flow_routes import FlowRoutes
+from chakram.predict.simulator.samples import FabricSampler
+from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.predict.simulator.virtual_fabric import VirtualFabric
+from chakram.records.counter_definitions import FAULT_COUNTERS
+from chakram.records.counter_slots import INJECTED
+from chakram.records.row_layout import RecordRows
+from chakram.replay.endpoint import Endpoint
+from chakram.replay.same_host_messages import connect_local
+from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.fault_schedule import FaultSchedule
+from chakram.switch.packet_outcomes import DROP_REASONS
+from chakram.switch.profiles import Switching
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import (
+        AgentPlan,
+        Plan,
+        RankPlan,
+        RunSettings,
+    )
+    from chakram.plan.transport import TransportPlan
+    from chakram.switch.faults import LinkFault
+    from chakram.topology.topology import Topology
+
+
+_NAMED_WAITS = 3
+_NO_LIMIT = 1 << 16
+_BURSTS_TO_KMIN = 4
+_MANY_QUEUE_PAIRS = 1 << 11
+"""With so many the processor's table does not know all pages of 4 KiB any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """What a simulated run gives.
+
+    Attributes:
+        records: Rows of all ranks, port by port, and samples of ports and queue pairs:
+            the last one of each that was used, and those of every bin.
+        link_samples: Rows of ``LINK_SAMPLE_FIELDS``, by the number of a port in
+            ``port_names``.
+        end_ns: When the last rank had finished; the run begins at 0.
+        link_bytes: Layer-2 bytes per direction of each link, by the port where it
+            begins.
+        marked_packets: Packets marked "congestion experienced", likewise.
+        dropped: Packets that were dropped, by reason; a burst that crosses links as one
+            counts as one.
+        drops: Packets dropped at a port, where some were.
+        pauses: By port how many pause frames it got, likewise.
+        paused_ns: By port how long it was paused, the sum of its classes.
+        cycle: Ports that depend on one another in a circle, where ports may be paused:
+            there pauses can wait for one another for ever.
+        down_ns: By port how long faults had its link down, where they had.
+        burst_packets: Packets that crossed a link as one, at most.
+        hops: How many packets, or bursts that cross links as one, have left a port.
+        events: How many events were simulated.
+        injected: By what was done, packets that ports disturbed on purpose.
+        disturbed: By fault of the plan, how many packets it has disturbed.
+        resent_for_timeout: Packets that were sent again because no answer came in time.
+    """
+
+    records: RecordRows
+    link_samples: array[int]
+    end_ns: int
+    link_bytes: dict[str, int]
+    marked_packets: dict[str, int]
+    dropped: dict[str, int]
+    drops: dict[str, int]
+    pauses: dict[str, int]
+    paused_ns: dict[str, int]
+    cycle: tuple[str, ...]
+    down_ns: dict[str, int]
+    burst_packets: int
+    hops: int
+    events: int
+    injected: dict[str, int]
+    disturbed: tuple[int, ...]
+    resent_for_timeout: int
+
+
+def simulate_plan(
+    plan: Plan,
+    topology: Topology,
+    *,
+    seed: int | None = None,
+    warmup: int | None = None,
+    measured: int | None = None,
+    burst_packets: int | None = None,
+    switching: Switching | None = None,
+    faults: Sequence[LinkFault] = (),
+    sample_bin_ns: int = 0,
+    report: Callable[[int], None] | None = None,
+) -> SimulationResult:
+    """Run *plan* over *topology* in virtual time, from time 0.
+
+    Args:
+        plan: Its ports name hosts of the topology.
+        topology: Hosts, switches and links.
+        seed: Of all draws, if not that of the plan.
+        warmup: Iterations before the measured ones, if not those of the plan.
+        measured: Measured iterations, if not those of the plan or its jobs.
+        burst_packets: Packets that cross a link as one, 1 being exact; None: hosts send
+            as many at once as the plan says, which cross links one by one but in labs
+            and in large jobs, see ``chakram.predict.simulator.burst_size``.
+        faults: What happens to links, by the number of a port in ``port_names``.
+        sample_bin_ns: Time between two samples of ports, queue pairs and links; 0: only
+            those of the end are taken.
+        switching: How packets cross the fabric; None: one by one, through a queue per
+            port that its link limits, on paths that are drawn with the seed of the
+            plan.
+        report: Called with the iterations done, now and then.
+
+    Raises:
+        PlanError: If the plan contradicts itself.
+        FabricError: If the topology does not have what the plan needs.
+        RunFailed: If the run does not end; it names who waits for whom.
+    """
+    if not plan.agents:
+        raise PlanError("plan", "it has no agent", "place at least one rank")
+    settings = _settings(plan.agents[0], warmup, measured, seed)
+    transport = plan.agents[0].transport
+    how = switching or Switching(ecmp=DrawnPaths(seed=settings.seed))
+    whole_bursts = burst_packets is not None or topology.is_shaped
+    if burst_packets is None:
+        burst_packets = transport.max_burst_packets
+        coarse = burst_packets_for(
+            plan_traffic(plan, iterations=settings.iterations),
+            window_packets=transport.window_bytes // transport.path_mtu,
+            links=longest_path(topology),
+        )
+        coarse = min(coarse, _marked_alike(topology, transport))
+        if coarse > 1 and not (whole_bursts and burst_packets >= coarse):
+            burst_packets = coarse
+            whole_bursts = True
+            # Nothing in a lab is as long as these: wires store them whole.
+            topology = replace(topology, is_shaped=False)
+    if sum(len(rank.queue_pairs) for rank in plan.ranks()) >= _MANY_QUEUE_PAIRS:
+        use_huge_pages()
+    endpoints: list[Endpoint] = []
+    for agent in plan.agents:
+        endpoints.extend(
+            _endpoints(
+                agent,
+                settings=_settings(agent, warmup, measured, seed),
+                burst_packets=burst_packets,
+            )
+        )
+    connect_local(endpoints)
+    switches = SwitchFabric(
+        topology, how.profile, ecn=bool(transport.ecn), seed=settings.seed
+    )
+    ports = ports_of(plan)
+    router = Router(ports=ports, topology=topology, ecmp=how.ecmp)
+    hosts = [switches.host_port(port.host) for port in ports]
+    sampler = FabricSampler(
+        plan,
+        endpoints,
+        switches.model,
+        hosts,
+        dscp=transport.dscp_data,
+        bin_ns=sample_bin_ns,
+    )
+    fabric = VirtualFabric(
+        endpoints=endpoints,
+        model=switches.model,
+        hosts=hosts,
+        delays_ns=switches.delays_ns,
+        route=FlowRoutes(router, endpoints, ports, switches, how.ecmp).find,
+        dscps=(transport.dscp_data, transport.dscp_ack, transport.dscp_cnp),
+        is_marked=bool(transport.ecn),
+        whole_bursts=whole_bursts,
+        faults=FaultSchedule(switches.model, faults) if faults else None,
+        sampler=sampler,
+    )
+    complete = fabric.run(start_ns=0, report=report)
+    if not complete:
+        has_timeout = plan.agents[0].transport.retransmit_timeout_ns > 0
+        raise _failure(endpoints, has_timeout=has_timeout)
+    records = RecordRows()
+    for endpoint in endpoints:
+        records.extend(endpoint.records.take())
+    sampler.finish(fabric.now_ns)
+    records.extend(sampler.rows)
+    return SimulationResult(
+        records=records,
+        link_samples=sampler.links.rows,
+        end_ns=fabric.now_ns,
+        link_bytes={
+            port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
+            for port in switches.model.ports()
+        },
+        marked_packets={
+            port.name: sum(port.counted(fabric.now_ns)["marked_packets"])
+            for port in switches.model.ports()
+        },
+        dropped=_dropped(switches, fabric.now_ns),
+        cycle=switches.buffer_cycle(),
+        drops=_at_ports(switches, "drop_packets", fabric.now_ns),
+        pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
+        paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
+        down_ns=_down(switches, faults, fabric.now_ns),
+        burst_packets=burst_packets if whole_bursts else 1,
+        events=fabric.events,
+        hops=fabric.hops,
+        injected=_injected(endpoints),
+        disturbed=_disturbed(endpoints, len(settings.faults)),
+        resent_for_timeout=sum(
+            pair.requester.retries.for_timeout
+            for endpoint in endpoints
+            for pair in endpoint.engine.queue_pairs()
+        ),
+    )
+
+
+def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
+    """Return by reason what was dropped at all ports."""
+    totals = dict.fromkeys(DROP_REASONS.values(), 0)
+    for port in switches.model.ports():
+        counted = port.counted(now_ns)["drops_by_reason"]
+        for reason, text in DROP_REASONS.items():
+            totals[text] += counted[reason]
+    return totals
+
+
+def _down(
+    switches: SwitchFabric, faults: Sequence[LinkFault], now_ns: int
+) -> dict[str, int]:
+    """Return by port how long faults had its link down; of a flap, half its time."""
+    down_ns: dict[str, int] = {}
+    for fault in faults:
+        if fault.kind in ("down", "flap") and fault.at_ns < now_ns:
+            time_ns = min(fault.until_ns, now_ns) - fault.at_ns
+            port = switches.model.port(fault.port)
+            for end in (port, switches.model.port(port.peer)):
+                share_ns = time_ns if fault.kind == "down" else time_ns // 2
+                down_ns[end.name] = down_ns.get(end.name, 0) + share_ns
+    return down_ns
+
+
+def _at_ports(switches: SwitchFabric, counter: str, now_ns: int) -> dict[str, int]:
+    """Return by port what it has counted for all classes, where that is not 0."""
+    found = {
+        port.name: sum(port.counted(now_ns)[counter]) for port in switches.model.ports()
+    }
+    return {name: count for name, count in found.items() if count}
+
+
+def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
+    """Return what all ports have done to packets on purpose."""
+    counted = [endpoint.engine.statistics() for endpoint in endpoints]
+    return {
+        name: sum(getattr(each, counter) for each in counted)
+        for name, counter in zip(INJECTED, FAULT_COUNTERS, strict=True)
+    }
+
+
+def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
+    """Return how many packets each of so many *faults* has disturbed at all ports."""
+    totals = [0] * faults
+    for endpoint in endpoints:
+        for fault, count in endpoint.engine.faults_disturbed().items():
+            totals[fault] += count
+    return tuple(totals)
+
+
+def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
+    """Return how many packets may be one where queues decide about marks.
+
+    A burst enters a queue at once, so it must be small against the thresholds.
+    """
+    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
+    if not kmin_bytes:
+        return _NO_LIMIT
+    return max(1, min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu))
+
+
+def _settings(
+    agent: AgentPlan, warmup: int | None, measured: int | None, seed: int | None
+) -> RunSettings:
+    settings = agent.settings
+    if seed is not None:
+        settings = replace(settings, seed=seed)
+    if warmup is None and measured is None:
+        return settings
+    return replace(
+        settings,
+        warmup=settings.warmup if warmup is None else warmup,
+        measured=settings.measured if measured is None else measured,
+        jobs=tuple(replace(job, iterations=None) for job in settings.jobs),
+    )
+
+
+def _endpoints(
+    agent: AgentPlan, *, settings: RunSettings, burst_packets: int
+) -> list[Endpoint]:
+    """Return the endpoints of one agent, in the order of its ports."""
+    # Nothing is late here: nobody has to catch up on what was missed.
+    transport = replace(
+        agent.transport, max_burst_packets=burst_packets, burst_bound_ns=0
+    )
+    numbers = agent.numbers()
+    ranks_of: dict[int, list[RankPlan]] = {port.number: [] for port in agent.ports}
+    for rank in agent.ranks:
+        if rank.port not in ranks_of:
+            raise PlanError(
+                f"plan: job {rank.program.job} rank {rank.program.rank}",
+                f"agent {agent.agent} has no port {rank.port}",
+                "the plan is not complete",
+            )
+        ranks_of[rank.port].append(rank)
+    return [
+        Endpoint(
+            port=port,
+            ranks=ranks_of[port.number],
+            transport=transport,
+            settings=settings,
+            rank_numbers=numbers,
+        )
+        for port in agent.ports
+    ]
+
+
+def _failure(endpoints: Sequence[Endpoint], *, has_timeout: bool) -> RunFailed:
+    """Return why a run did not end."""
+    for endpoint in endpoints:
+        failure = endpoint.failed()
+        if failure is not None:
+            return RunFailed("simulation", failure)
+    waits = [text for endpoint in endpoints for text in endpoint.waiting_for()]
+    named = "; ".join(waits[:_NAMED_WAITS])
+    if len(waits) > _NAMED_WAITS:
+        named += f"; and {len(waits) - _NAMED_WAITS} more"
+    return RunFailed(
+        "simulation",
+        f"nothing goes on any more, but the job is not done: {named}",
+        "the programs of its ranks do not fit together"
+        if has_timeout
+        else "there is no timeout (transport.local_ack_timeout: 0), so that what is "
+        "lost at the end of what a queue pair sends is not sent again",
+    )

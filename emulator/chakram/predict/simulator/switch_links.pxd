@@ -1,0 +1,103 @@
+# C types of wires.py, for the compiled form.
+
+cimport cython
+
+from chakram.predict.simulator.event_queue cimport Events
+from chakram.native.prefetch_lines cimport prefetch_cell, prefetch_part
+from chakram.switch.forwarding cimport Forwarding
+from chakram.switch.model cimport SwitchModel
+from chakram.switch.packet_slots cimport Packets
+from chakram.switch.port cimport Port
+
+cdef long long _NEVER
+cdef int _QUEUED
+cdef int _DELIVERED
+cdef int _EGRESS
+cdef int _FATE
+cdef int _NEXT
+cdef int _ORDER
+cdef int _TIME
+cdef int _ENTERED
+cdef int _WIRE_NS
+cdef int _DSCP
+cdef int _FLOW
+cdef int _HOP
+cdef int _COUNTERS_LINE
+cdef int _CLASSES_LINE
+cdef int _CLASSES
+cdef long long _LAST_NS
+cdef long long _YEAR_NS
+cdef int _ARRIVE
+cdef int _FREE
+cdef int _PAUSE
+cdef int _MODEL
+cdef int _KIND_BITS
+cdef int _HEAD
+cdef int _TAIL
+cdef int _WAITS
+cdef int _CUTS
+cdef int _FREED
+cdef int _LINK_FIELDS
+cdef int _FIRST
+
+
+cdef class Wires:
+    cdef readonly long long now_ns
+    cdef readonly long long hops
+    cdef SwitchModel _model
+    cdef Packets _packets
+    cdef list _ports
+    cdef long long[::1] _delays_ns
+    cdef Events _events
+    cdef long long[::1] _links
+    cdef dict _pauses
+    cdef bint _timed
+    cdef public bint looks_ahead
+    cdef bint _is_by_departure
+    cdef long long _order
+    cdef object _faults
+    cdef long long _model_ns
+
+    cdef _deliver(self, Py_ssize_t number, long long slot)
+    cdef _forget(self, long long slot)
+    cdef _look_at(self, Py_ssize_t number)
+    cdef _be_told(self, Py_ssize_t number, int klass, long long duration_ns)
+    cdef void _look_ahead(self) noexcept
+    @cython.locals(number="Py_ssize_t", kind=int, slot="long long", port=Port, klass=int)
+    cdef void _foresee(self, int stage, long long what) noexcept
+    @cython.locals(
+        cells="long long[::1]", after="long long", klass=int, flow="long long",
+        hop="long long", egress=int, forwarding=Forwarding,
+    )
+    cdef void _foresee_arrival(self, int stage, long long slot, Port port) noexcept
+    cdef void _foresee_delivery(
+        self, int stage, long long slot, Py_ssize_t number
+    ) noexcept
+    @cython.locals(cells="long long[::1]")
+    cdef void _fetch_packet(self, long long slot) noexcept
+    cdef void _fetch_counters(self, Py_ssize_t number, int klass) noexcept
+    cdef _happen(self, int kind, Py_ssize_t index)
+    @cython.locals(
+        packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
+        port=Port, peer=int, outcome=int, last_ns="long long",
+    )
+    cdef _arrive(self, Py_ssize_t number)
+    @cython.locals(port=Port)
+    cdef _kick(self, Py_ssize_t number)
+    @cython.locals(port=Port, at="Py_ssize_t", what="long long")
+    cdef _await_wire(self, Py_ssize_t number)
+    @cython.locals(cells="long long[::1]")
+    cdef _expect(self, Py_ssize_t number, long long slot)
+    @cython.locals(
+        packets=Packets, port=Port, at="Py_ssize_t", slot="long long",
+        arrival_ns="long long", begins_ns="long long",
+    )
+    cdef _send(self, Py_ssize_t number)
+    @cython.locals(next_ns="long long")
+    cdef _settle(self)
+    cdef _pause(self, Py_ssize_t number)
+    cdef _advance_model(self)
+    @cython.locals(
+        packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
+    )
+    cdef _lose_link(self, Py_ssize_t number)

@@ -1,0 +1,419 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=False
+# cython: wraparound=False, initializedcheck=False
+"""The links of modelled switches: packets wait, cross a link, and arrive.
+
+Packets wait in the queues of the switch model, those of hosts included, cross a link
+one after the other, and arrive one propagation delay after their last bit left.  Every
+link has at most two events under way: the arrival of the first packet on it, and the
+time when its wire is free and something waits.  What lies on a link is a list through
+the packets themselves.  At a switch that cuts through, a packet arrives when its first
+bit does if it may leave at once, else when its last bit does.
+
+What happens at one time happens in the order in which it became the next of its link
+or port; or, where somebody asks for that, as in ns-3: in the order in which the packets
+began to leave, and a wire is free when its turn comes, not before.
+
+Whose time that is, and what the hosts are, is up to who makes something of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.foundation.errors import RunFailed
+from chakram.foundation.units import LAST_INSTANT_NS
+from chakram.native.prefetch import (
+    prefetch_cell,
+    prefetch_part,
+)
+from chakram.predict.simulator.event_queue import Events
+from chakram.roce.constants import NEVER
+from chakram.switch.packet_outcomes import DELIVERED, QUEUED
+from chakram.switch.packet_slots import (
+    DSCP,
+    EGRESS,
+    ENTERED,
+    FATE,
+    FLOW,
+    HOP,
+    NEXT,
+    ORDER,
+    TIME,
+    WIRE_NS,
+)
+from chakram.switch.port import HEAD
+from chakram.switch.settings import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.switch.fault_schedule import FaultSchedule
+    from chakram.switch.model import SwitchModel
+    from chakram.switch.packet_slots import Packets
+    from chakram.switch.port import Port
+
+__all__ = ["FIRST_OWN_KIND", "KIND_BITS", "Wires", "out_of_time"]
+
+KIND_BITS = 3
+"""Kinds of events are the lowest bits of what happens."""
+
+FIRST_OWN_KIND = 4
+"""The first kind of events that is not one of wires."""
+
+_NEVER = NEVER
+_QUEUED, _DELIVERED = QUEUED, DELIVERED
+_EGRESS, _FATE, _NEXT, _ORDER, _TIME = EGRESS, FATE, NEXT, ORDER, TIME
+_ENTERED, _WIRE_NS = ENTERED, WIRE_NS
+_DSCP, _FLOW, _HOP = DSCP, FLOW, HOP
+_CLASSES = CLASSES
+# In lines of memory, where in a compiled port its counters of classes begin, and where
+# the classes of DSCPs do.
+_COUNTERS_LINE, _CLASSES_LINE = 3, 19
+_LAST_NS = LAST_INSTANT_NS
+_YEAR_NS = 365 * 24 * 3600 * 10**9
+_ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
+_KIND_BITS = KIND_BITS
+# Of a link: first and last packet on it, whether its port is to be come back to,
+# whether the switch at its end cuts through (packets on it know in ENTERED when their
+# last bit arrives), and the order of the time when its wire is free; 0: none is kept.
+_HEAD, _TAIL, _WAITS, _CUTS, _FREED, _LINK_FIELDS = 0, 1, 2, 3, 4, 5
+_FIRST = HEAD
+
+
+def out_of_time() -> RunFailed:
+    """Return what ends a simulation that would never end."""
+    return RunFailed(
+        "simulation",
+        f"would take more than {_LAST_NS // _YEAR_NS} years of virtual time",
+        "raise the rates of links, or lower delays, gaps, starts and compute.scale",
+    )
+
+
+class Wires:
+    """A switch model and its links, driven by events.
+
+    Args:
+        model: The switches, and their hosts.
+        delays_ns: Of each port of the model the propagation delay of its link.
+        faults: What happens to links; None: nothing does.
+        is_by_departure: Whether what happens at one time is in the order of departures.
+
+    Attributes:
+        now_ns: The time of the last event.
+        hops: How many packets, or bursts that cross links as one, have left a port.
+        looks_ahead: Whether memory is asked for what will happen soon.
+    """
+
+    __slots__ = (
+        "_delays_ns",
+        "_events",
+        "_faults",
+        "_is_by_departure",
+        "_links",
+        "_model",
+        "_model_ns",
+        "_order",
+        "_packets",
+        "_pauses",
+        "_ports",
+        "_timed",
+        "hops",
+        "looks_ahead",
+        "now_ns",
+    )
+
+    def __init__(
+        self,
+        *,
+        model: SwitchModel,
+        delays_ns: Sequence[int],
+        faults: FaultSchedule | None = None,
+        is_by_departure: bool = False,
+    ) -> None:
+        self.now_ns = 0
+        self.hops = 0
+        self._model = model
+        self._packets: Packets = model.packets
+        self._ports: list[Port] = list(model.ports())
+        self._delays_ns = array("q", delays_ns)
+        self._events = Events()
+        self._is_by_departure = is_by_departure
+        # That of the last event, where it is kept.
+        self._order = 0
+        self.looks_ahead = False
+        self._links = array("q", [-1, -1, 0, 0, 0] * len(delays_ns))
+        for number, port in enumerate(self._ports):
+            if port.peer >= 0:
+                peer = self._ports[port.peer]
+                self._links[number * _LINK_FIELDS + _CUTS] = peer.cuts_through
+        # Pause frames under way.
+        self._pauses: dict[int, tuple[int, int, int]] = {}
+        # Whether anything but packets ever happens in the model.
+        self._faults = faults
+        self._timed = faults is not None or any(port.pauses() for port in self._ports)
+        self._model_ns = NEVER
+
+    # What whoever makes something of it adds.
+
+    def _deliver(self, number: int, slot: int) -> None:
+        """Take a packet that has reached the host with port *number*."""
+        self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        """Let go of a packet, wherever it has ended."""
+        self._packets.give_back(slot)
+
+    def _look_at(self, number: int) -> None:
+        """Let a port go on, or stop, after a pause has begun or ended."""
+        self._kick(number)
+
+    def _be_told(self, number: int, klass: int, duration_ns: int) -> None:
+        """Take note of a pause frame that has come to a port, which obeys it."""
+
+    # Events.
+
+    def _happen(self, kind: int, index: int) -> None:
+        """Let an event of wires happen."""
+        if kind == _ARRIVE:
+            self._arrive(index)
+        elif kind == _FREE:
+            self._links[index * _LINK_FIELDS + _WAITS] = 0
+            self._send(index)
+        elif kind == _PAUSE:
+            self._pause(index)
+        else:
+            self._advance_model()
+
+    # What will be needed.
+
+    def _look_ahead(self) -> None:
+        """Fetch what events look at that will happen soon: more, the nearer they are.
+
+        Where a thing is stands in another one, which has to be there by then.
+        """
+        self._foresee(0, self._events.ahead(12))
+        self._foresee(1, self._events.ahead(8))
+        self._foresee(2, self._events.ahead(4))
+
+    def _foresee(self, stage: int, what: int) -> None:
+        """Fetch what an event looks at, as far as is known at a stage; -1: none is."""
+        kind = what & 7
+        if what < 0 or kind > _FREE:
+            return
+        number = what >> _KIND_BITS
+        port = self._ports[number]
+        if kind == _FREE:
+            for klass in range(_CLASSES):
+                if port.waiting >> klass & 1:
+                    if stage == 0:
+                        self._fetch_counters(number, klass)
+                    elif stage == 1:
+                        self._fetch_packet(port.by_class[klass << 4 | _FIRST])
+            return
+        slot = self._links[number * _LINK_FIELDS + _HEAD]
+        if slot < 0 or port.peer < 0:
+            return
+        if stage == 0:
+            self._fetch_packet(slot)
+            self._foresee_delivery(stage, slot, port.peer)
+            prefetch_part(self._ports, port.peer, 0, 3)
+            prefetch_part(self._ports, port.peer, _CLASSES_LINE, 2)
+        else:
+            self._foresee_arrival(stage, slot, self._ports[port.peer])
+
+    def _foresee_arrival(self, stage: int, slot: int, port: Port) -> None:
+        """Fetch what a packet meets at the port that it comes to."""
+        cells = self._packets.cells
+        klass = port.class_of_dscp[cells[slot + _DSCP]]
+        if stage == 1:
+            self._fetch_counters(port.number, klass)
+            after = cells[slot + _NEXT]
+            if after >= 0:
+                prefetch_cell(cells, after + _TIME)
+        forwarding = self._model.forwarding
+        if port.is_host:
+            self._foresee_delivery(stage, slot, port.number)
+        elif stage == 1:
+            forwarding.foresee(cells[slot + _FLOW])
+        else:
+            flow, hop = cells[slot + _FLOW], cells[slot + _HOP]
+            egress = forwarding.known(flow, hop, port.node)
+            if egress >= 0:
+                prefetch_cell(self._links, egress * _LINK_FIELDS)
+                prefetch_part(self._ports, egress, 0, 3)
+                self._fetch_counters(egress, klass)
+
+    def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
+        """Fetch what takes a packet at a host."""
+
+    def _fetch_packet(self, slot: int) -> None:
+        cells = self._packets.cells
+        prefetch_cell(cells, slot)
+        prefetch_cell(cells, slot + 8)
+        prefetch_cell(cells, slot + 16)
+        prefetch_cell(cells, slot + 24)
+
+    def _fetch_counters(self, number: int, klass: int) -> None:
+        """Fetch what a port counts of a class; see the order of its fields."""
+        prefetch_part(self._ports, number, _COUNTERS_LINE + 2 * klass, 3)
+
+    # Packets.
+
+    def _arrive(self, number: int) -> None:
+        """Let the first packet on the link of a port arrive at its other end."""
+        packets = self._packets
+        at = number * _LINK_FIELDS
+        slot = self._links[at + _HEAD]
+        if slot < 0 or packets.cells[slot + _TIME] != self.now_ns:
+            return  # lost with the link
+        port = self._ports[number]
+        peer = port.peer
+        if self._links[at + _CUTS] and packets.cells[slot + _ENTERED] > self.now_ns:
+            last_ns = packets.cells[slot + _ENTERED]
+            if not self._model.cuts_through(peer, slot, self.now_ns):
+                packets.cells[slot + _TIME] = last_ns
+                self._events.add(last_ns, number << _KIND_BITS)
+                return
+            # It leaves while it comes: that time is not to count twice.
+            packets.cells[slot + _WIRE_NS] -= last_ns - self.now_ns
+        after = packets.cells[slot + _NEXT]
+        self._links[at + _HEAD] = after
+        if after >= 0:
+            # The last bit of the one and the first of the next are rounded apart.
+            if packets.cells[after + _TIME] < self.now_ns:
+                packets.cells[after + _TIME] = self.now_ns
+            self._expect(number, after)
+        outcome = self._model.receive(peer, slot, self.now_ns)
+        if outcome == _QUEUED:
+            self._kick(packets.cells[slot + _EGRESS])
+        elif outcome == _DELIVERED:
+            self._deliver(peer, slot)
+        else:
+            self._forget(slot)
+
+    def _kick(self, number: int) -> None:
+        """Let a port send that has got something to send."""
+        if self._links[number * _LINK_FIELDS + _WAITS]:
+            return
+        port = self._ports[number]
+        if port.free_ns > self.now_ns or (
+            port.free_ns == self.now_ns
+            and self._links[number * _LINK_FIELDS + _FREED] > self._order
+        ):
+            self._await_wire(number)
+            return
+        self._send(number)
+
+    def _await_wire(self, number: int) -> None:
+        """Come back to a port when its wire is free."""
+        at = number * _LINK_FIELDS
+        if not self._links[at + _WAITS]:
+            self._links[at + _WAITS] = 1
+            port = self._ports[number]
+            what = number << _KIND_BITS | _FREE
+            if self._is_by_departure:
+                self._events.add_at(port.free_ns, self._links[at + _FREED], what)
+            else:
+                self._events.add(port.free_ns, what)
+
+    def _expect(self, number: int, slot: int) -> None:
+        """See that the first packet on the link of a port arrives."""
+        cells = self._packets.cells
+        if self._is_by_departure:
+            self._events.add_at(
+                cells[slot + _TIME], cells[slot + _ORDER], number << _KIND_BITS
+            )
+        else:
+            self._events.add(cells[slot + _TIME], number << _KIND_BITS)
+
+    def _send(self, number: int) -> None:
+        """Let a port send what it may now."""
+        packets = self._packets
+        port = self._ports[number]
+        at = number * _LINK_FIELDS
+        while port.free_ns <= self.now_ns:
+            # Behind another packet it begins up to 1 ns later: times are rounded down.
+            begins_ns = self.now_ns
+            if port.rest > 0 and port.free_ns == begins_ns:
+                begins_ns += 1
+            slot = self._model.transmit(number, self.now_ns)
+            if slot < 0:
+                return
+            self.hops += 1
+            arrival_ns = self._model.sent_ns(number) + self._delays_ns[number]
+            if arrival_ns > _LAST_NS:
+                raise out_of_time()
+            if self._links[at + _CUTS]:
+                packets.cells[slot + _ENTERED] = arrival_ns
+                arrival_ns = begins_ns + self._delays_ns[number]
+            packets.cells[slot + _TIME] = arrival_ns
+            packets.cells[slot + _NEXT] = -1
+            if self._is_by_departure:
+                self._links[at + _FREED] = self._events.next_order()
+                packets.cells[slot + _ORDER] = self._events.next_order()
+            if self._links[at + _HEAD] < 0:
+                self._links[at + _HEAD] = slot
+                self._expect(number, slot)
+            else:
+                packets.cells[self._links[at + _TAIL] + _NEXT] = slot
+            self._links[at + _TAIL] = slot
+        if port.waiting:
+            self._await_wire(number)
+
+    # Pauses and faults.
+
+    def _settle(self) -> None:
+        """Carry what the model has to say, and come back when its time is."""
+        model = self._model
+        signal = model.next_signal()
+        while signal is not None:
+            peer = self._ports[signal.port].peer
+            number = len(self._pauses)
+            while number in self._pauses:
+                number += 1
+            self._pauses[number] = (peer, signal.klass, signal.duration_ns)
+            time_ns = signal.time_ns + self._delays_ns[signal.port]
+            self._events.add(time_ns, number << _KIND_BITS | _PAUSE)
+            signal = model.next_signal()
+        for slot in model.take_dropped():
+            self._forget(slot)
+        for number in model.take_link_changes():
+            self._lose_link(number)
+            self._kick(number)
+        next_ns = model.next_ns()
+        if self._faults is not None:
+            next_ns = min(next_ns, self._faults.next_ns())
+        if next_ns < self._model_ns:
+            self._model_ns = next_ns
+            self._events.add(next_ns, _MODEL)
+
+    def _pause(self, number: int) -> None:
+        """Let a port obey a pause frame."""
+        peer, klass, duration_ns = self._pauses.pop(number)
+        self._model.pause(peer, klass, duration_ns, self.now_ns)
+        self._be_told(peer, klass, duration_ns)
+        self._look_at(peer)
+
+    def _advance_model(self) -> None:
+        self._model_ns = _NEVER
+        for number in self._model.advance(self.now_ns):
+            self._look_at(number)
+        if self._faults is not None:
+            for number in self._faults.advance(self.now_ns):
+                self._look_at(number)
+
+    def _lose_link(self, number: int) -> None:
+        """Drop what is on the link of a port that went down."""
+        packets = self._packets
+        at = number * _LINK_FIELDS
+        slot = self._links[at + _HEAD]
+        self._links[at + _HEAD] = -1
+        while slot >= 0:
+            after = packets.cells[slot + _NEXT]
+            if packets.cells[slot + _FATE] == 0:
+                self._model.lose(slot)
+            else:
+                self._model.receive(self._ports[number].peer, slot, self.now_ns)
+            self._forget(slot)
+            slot = after

@@ -1,0 +1,115 @@
+# C types of engine.py, for the compiled form.
+
+cimport cython
+
+from chakram.predict.simulator.event_queue cimport Events
+from chakram.predict.simulator.switch_links cimport Wires
+from chakram.native.prefetch_lines cimport prefetch_part, prefetch_place
+from chakram.replay.endpoint cimport Endpoint
+from chakram.roce.burst cimport Burst
+from chakram.roce.events cimport MessageParts
+from chakram.roce.port cimport PortEngine
+from chakram.switch.keyed_random cimport packet_number
+from chakram.switch.packet_slots cimport Packets
+from chakram.switch.port cimport Port
+
+cdef long long _NEVER
+cdef int _DATA
+cdef int _CNP
+cdef int _QUEUED
+cdef int _CE
+cdef int _ECT
+cdef int _NOT_ECT
+cdef int _COUNT
+cdef int _DESTINATION
+cdef int _DSCP
+cdef int _ECN
+cdef int _FLOW
+cdef int _NUMBER
+cdef int _POSITION
+cdef int _SIZE
+cdef int _DEPARTED
+cdef int _SENT
+cdef int _OWN_NS
+cdef int _WIRE_NS
+cdef int _HOST_PAUSED_NS
+cdef int _PAUSED_NS
+cdef int _PAUSE_PORT
+cdef int _QUEUED_NS
+cdef int _QUEUE_PORT
+cdef int _SLOW_NS
+cdef int _SLOW_PORT
+cdef long long _BIT_NS
+cdef long long _EVENTS_PER_REPORT
+cdef long long _LAST_NS
+cdef int _SLOT_FIELDS
+cdef int _WAKE
+cdef int _LOCAL
+cdef int _SAMPLE
+cdef int _KIND_BITS
+
+
+cdef class VirtualFabric(Wires):
+    cdef readonly long long events
+    cdef list _endpoints
+    cdef long long[::1] _hosts
+    cdef long long[::1] _endpoint_of
+    cdef object _route
+    cdef object _sampler
+    cdef int _data_dscp
+    cdef int _other_dscp
+    cdef int _cnp_dscp
+    cdef int _ecn
+    cdef bint _whole_bursts
+    cdef list _bursts
+    cdef dict _paths
+    cdef list _flows
+    cdef list _destinations
+    cdef list _receivers
+    cdef list _local
+    cdef long long[::1] _wake_ns
+    cdef long long[::1] _is_held
+    cdef list _data_classes
+    cdef long long[::1] _finished
+    cdef long long _unfinished
+    cdef bint _has_failed
+
+    @cython.locals(
+        events=Events, time_ns="long long", what="long long", kind=int,
+        index="Py_ssize_t",
+    )
+    cdef bint _steps(self, long long limit) except -1
+    @cython.locals(
+        index="Py_ssize_t", packets=Packets, endpoint=Endpoint, engine=PortEngine,
+        burst=Burst, first=int, count=int, ce=int, each="Py_ssize_t",
+    )
+    cdef _deliver(self, Py_ssize_t number, long long slot)
+    @cython.locals(
+        place="Py_ssize_t", burst=Burst, endpoint=Endpoint, engine=PortEngine,
+    )
+    cdef void _foresee_delivery(
+        self, int stage, long long slot, Py_ssize_t number
+    ) noexcept
+    @cython.locals(packets=Packets)
+    cdef _tell(self, MessageParts parts, long long slot)
+    cdef _forget(self, long long slot)
+    @cython.locals(
+        endpoint=Endpoint, engine=PortEngine, now_ns="long long", burst=Burst,
+    )
+    cdef _drive(self, Py_ssize_t index)
+    @cython.locals(
+        path="Py_ssize_t", flow=int, packets=Packets, host=int, destination="long long",
+        dscp=int, count=int, each=int, first=int, slot="long long",
+        own_bytes="long long", rate_bps="long long", port=Port, parts=MessageParts,
+        endpoint=Endpoint, key="long long", flow_number="long long", position="long long",
+        attempt="long long",
+    )
+    cdef _put(self, Py_ssize_t index, Burst burst)
+    cdef Py_ssize_t _find_path(
+        self, Py_ssize_t index, Burst burst, object key
+    ) except -1
+    cdef _deliver_local(self, Py_ssize_t place)
+    @cython.locals(endpoint=Endpoint, wake_ns="long long")
+    cdef _wake(self, Py_ssize_t index)
+    @cython.locals(index="Py_ssize_t", klass=int, is_held=bint, port=Port)
+    cdef _look_at(self, Py_ssize_t number)

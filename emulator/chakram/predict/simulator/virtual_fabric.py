@@ -1,0 +1,479 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=False
+# cython: wraparound=False, initializedcheck=False
+"""The virtual fabric: endpoints, modelled switches and the links between them.
+
+How packets cross links stands in ``chakram.predict.simulator.switch_links``.  Hosts and
+switches take no time of their own, and no link lies between two ranks on one port.
+Nothing is random and ties are broken by the order in which events were made, so a run
+repeats exactly.
+
+A packet of the model is one packet, or a whole burst: in labs, where a kernel forwards
+in one piece what a host has sent at once, and in coarser simulations.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.foundation.units import LAST_INSTANT_NS
+from chakram.native.prefetch import prefetch_part, prefetch_place
+from chakram.predict.simulator.switch_links import (
+    FIRST_OWN_KIND,
+    KIND_BITS,
+    Wires,
+    out_of_time,
+)
+from chakram.roce.constants import NEVER, BurstKind
+from chakram.switch.keyed_random import packet_number
+from chakram.switch.packet_outcomes import QUEUED
+from chakram.switch.packet_slots import (
+    CE,
+    COUNT,
+    DEPARTED,
+    DESTINATION,
+    DSCP,
+    ECN,
+    ECT,
+    FIELDS,
+    FLOW,
+    HOST_PAUSED_NS,
+    NOT_ECT,
+    NUMBER,
+    OWN_NS,
+    PAUSE_PORT,
+    PAUSED_NS,
+    POSITION,
+    QUEUE_PORT,
+    QUEUED_NS,
+    SENT,
+    SIZE,
+    SLOW_NS,
+    SLOW_PORT,
+    WIRE_NS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chakram.predict.simulator.samples import FabricSampler
+    from chakram.replay.endpoint import Endpoint
+    from chakram.roce.burst import Burst
+    from chakram.roce.events import MessageParts
+    from chakram.switch.fault_schedule import FaultSchedule
+    from chakram.switch.model import SwitchModel
+
+    Route = Callable[[int, int, int], tuple[int, int, int]]
+
+__all__ = ["VirtualFabric"]
+
+_NEVER = NEVER
+_DATA = int(BurstKind.DATA)
+_CNP = int(BurstKind.CNP)
+_QUEUED = QUEUED
+_CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
+_COUNT, _DESTINATION, _DSCP, _ECN = COUNT, DESTINATION, DSCP, ECN
+_FLOW, _NUMBER, _POSITION, _SIZE = FLOW, NUMBER, POSITION, SIZE
+_DEPARTED, _SENT, _OWN_NS, _WIRE_NS = DEPARTED, SENT, OWN_NS, WIRE_NS
+_HOST_PAUSED_NS, _PAUSED_NS, _PAUSE_PORT = HOST_PAUSED_NS, PAUSED_NS, PAUSE_PORT
+_QUEUED_NS, _QUEUE_PORT = QUEUED_NS, QUEUE_PORT
+_SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
+_BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+_EVENTS_PER_REPORT = 20_000
+# From so many on, each is used so rarely that no cache has it when it is.
+_MANY_QUEUE_PAIRS = 16_384
+_LAST_NS = LAST_INSTANT_NS
+_SLOT_FIELDS = FIELDS
+# Kinds of events beside those of wires.
+_WAKE, _LOCAL, _SAMPLE = FIRST_OWN_KIND, FIRST_OWN_KIND + 1, FIRST_OWN_KIND + 2
+_KIND_BITS = KIND_BITS
+
+
+class VirtualFabric(Wires):
+    """Endpoints on the hosts of a switch model, driven by events.
+
+    Args:
+        endpoints: One per port.
+        model: Switches, and one host per endpoint at least.
+        hosts: Of each endpoint the port of its host in the model.
+        delays_ns: Of each port of the model the propagation delay of its link.
+        route: For (sending endpoint, destination index of the burst, source port) the
+            flow, the node that it is for, and the endpoint there.
+        dscps: Of data, of answers and of congestion notifications; endpoints know of
+            queue pairs with classes of their own.
+        is_marked: Whether packets are capable of ECN.
+        whole_bursts: Whether bursts cross links as one.
+        faults: See ``Wires``.
+        sampler: Looks at it every so often.
+
+    Attributes:
+        events: How many there were.
+    """
+
+    __slots__ = (
+        "_bursts",
+        "_cnp_dscp",
+        "_data_classes",
+        "_data_dscp",
+        "_destinations",
+        "_ecn",
+        "_endpoint_of",
+        "_endpoints",
+        "_finished",
+        "_flows",
+        "_has_failed",
+        "_hosts",
+        "_is_held",
+        "_local",
+        "_other_dscp",
+        "_paths",
+        "_receivers",
+        "_route",
+        "_sampler",
+        "_unfinished",
+        "_wake_ns",
+        "_whole_bursts",
+        "events",
+    )
+
+    def __init__(
+        self,
+        *,
+        endpoints: list[Endpoint],
+        model: SwitchModel,
+        hosts: Sequence[int],
+        delays_ns: Sequence[int],
+        route: Route,
+        dscps: tuple[int, int, int],
+        is_marked: bool = False,
+        whole_bursts: bool = False,
+        faults: FaultSchedule | None = None,
+        sampler: FabricSampler | None = None,
+    ) -> None:
+        super().__init__(model=model, delays_ns=delays_ns, faults=faults)
+        self.events = 0
+        self._sampler = sampler
+        self._endpoints = endpoints
+        self._hosts = array("q", hosts)
+        # By port; -1: of no endpoint.
+        self._endpoint_of = array("q", [-1] * len(self._ports))
+        for index, port in enumerate(hosts):
+            self._endpoint_of[port] = index
+        self._route = route
+        self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
+        self._ecn = _ECT if is_marked else _NOT_ECT
+        self._whole_bursts = whole_bursts
+        # Of each slot, by its number, the burst that it is of.
+        self._bursts: list[Burst | None] = []
+        # What a route has said, and of which endpoint the receiver is.
+        self._paths: dict[int, int] = {}
+        self._flows: list[int] = []
+        self._destinations: list[int] = []
+        self._receivers: list[int] = []
+        self._local: list[tuple[int, Burst] | None] = []
+        self._wake_ns = array("q", [NEVER] * len(endpoints))
+        self._is_held = array("q", bytes(8 * len(endpoints)))
+        # Of each endpoint the classes that its data have.
+        self._data_classes = [
+            sorted(
+                {
+                    self._ports[port].class_of(
+                        endpoint.dscps.get(pair.qpn, self._data_dscp)
+                    )
+                    for pair in endpoint.engine.queue_pairs()
+                }
+            )
+            for endpoint, port in zip(endpoints, hosts, strict=True)
+        ]
+        count = sum(len(endpoint.engine.queue_pairs()) for endpoint in endpoints)
+        self.looks_ahead = count >= _MANY_QUEUE_PAIRS
+        self._finished = array("q", bytes(8 * len(endpoints)))
+        self._unfinished = len(endpoints)
+        self._has_failed = False
+
+    def run(
+        self, *, start_ns: int, report: Callable[[int], None] | None = None
+    ) -> bool:
+        """Run until every endpoint has finished; return whether that was reached.
+
+        It is not if an endpoint failed, or if no event is left: timers of congestion
+        control rest with their queue pairs, so a job that hangs comes to an end.
+
+        Args:
+            start_ns: When all ranks start.
+            report: Called now and then with the iterations that all ranks have done.
+        """
+        for index, endpoint in enumerate(self._endpoints):
+            endpoint.arm(start_ns)
+            self._wake(index)
+        if self._timed:
+            self._settle()
+        self._sample_later(start_ns)
+        report_at = _EVENTS_PER_REPORT
+        while self._unfinished and not self._has_failed:
+            if not self._steps(_EVENTS_PER_REPORT):
+                return False
+            if self.events >= report_at:
+                report_at = self.events + _EVENTS_PER_REPORT
+                if report is not None:
+                    report(min(each.iterations_done() for each in self._endpoints))
+        return not self._has_failed
+
+    def _steps(self, limit: int) -> bool:
+        """Let events happen, so many at most; False: there is none left."""
+        events = self._events
+        while limit > 0 and self._unfinished > 0 and not self._has_failed:
+            limit -= 1
+            time_ns = events.first_ns()
+            if events.count == 0:
+                return False
+            what = events.take()
+            if self.looks_ahead:
+                self._look_ahead()
+            if time_ns > _LAST_NS:
+                raise out_of_time()
+            kind = what & 7
+            index = what >> _KIND_BITS
+            if kind == _WAKE:
+                if self._wake_ns[index] != time_ns:
+                    continue  # woken earlier meanwhile
+                self._wake_ns[index] = _NEVER
+            elif kind == _SAMPLE:
+                self._sample(time_ns)
+                continue
+            self.now_ns = time_ns
+            self.events += 1
+            if kind < _WAKE:
+                self._happen(kind, index)
+            elif kind == _WAKE:
+                self._drive(index)
+            else:
+                self._deliver_local(index)
+            if self._timed:
+                self._settle()
+        return True
+
+    def _sample(self, now_ns: int) -> None:
+        """Look at everything, and again if anything else is still to happen."""
+        if self._sampler is not None:
+            self._sampler.turn(now_ns)
+            if self._events.count > 0:
+                self._sample_later(now_ns)
+
+    def _sample_later(self, now_ns: int) -> None:
+        if self._sampler is not None and self._sampler.bin_ns > 0:
+            self._events.add(now_ns + self._sampler.bin_ns, _SAMPLE)
+
+    # Packets.
+
+    def _deliver(self, number: int, slot: int) -> None:
+        """Give a packet to the endpoint that it is for."""
+        index = self._endpoint_of[number]
+        packets = self._packets
+        endpoint = self._endpoints[index]
+        burst = self._bursts[slot // _SLOT_FIELDS]
+        if burst is None:
+            return
+        first = packets.cells[slot + _POSITION]
+        count = packets.cells[slot + _COUNT]
+        ce = 0
+        # A mark on an answer means nothing to anybody.
+        if burst.kind == _DATA:
+            if packets.cells[slot + _ECN] == _CE:
+                ce = count
+            if burst.parts_of is not None:
+                for each in range(first, first + count):
+                    self._tell(burst.parts_of[each], slot)
+            elif (
+                burst.parts is not None
+                and burst.packet_index + first + count == burst.message_packets
+            ):
+                self._tell(burst.parts, slot)
+        self._forget(slot)
+        engine = endpoint.engine
+        engine.receive_burst(burst, self.now_ns, first, count, ce)
+        # Most packets neither end a message nor ask for an answer: nothing follows.
+        if engine.has_news() or self._wake_ns[index] <= self.now_ns:
+            self._drive(index)
+
+    def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
+        """Fetch the burst that a packet is of, and the queue pair that it is for."""
+        place = slot // _SLOT_FIELDS
+        if stage == 0:
+            prefetch_place(self._bursts, place)
+        elif stage == 1:
+            prefetch_part(self._bursts, place, 0, 4)
+            prefetch_part(self._endpoints, self._endpoint_of[number], 0, 4)
+        else:
+            burst = self._bursts[place]
+            if burst is not None:
+                endpoint = self._endpoints[self._endpoint_of[number]]
+                engine = endpoint.engine
+                engine.foresee(burst.destination_qpn)
+
+    def _tell(self, parts: MessageParts, slot: int) -> None:
+        """Note how the last packet of a message has come, unless one was taken."""
+        if parts.received_ns >= 0:
+            return
+        packets = self._packets
+        parts.sent_ns = packets.cells[slot + _SENT]
+        parts.departed_ns = packets.cells[slot + _DEPARTED]
+        parts.host_pause_ns = packets.cells[slot + _HOST_PAUSED_NS]
+        parts.host_own_ns = packets.cells[slot + _OWN_NS]
+        parts.queue_ns = packets.cells[slot + _QUEUED_NS]
+        parts.switch_pause_ns = packets.cells[slot + _PAUSED_NS]
+        parts.serialise_ns = packets.cells[slot + _WIRE_NS]
+        parts.slow_ns = packets.cells[slot + _SLOW_NS]
+        parts.slow_port = packets.cells[slot + _SLOW_PORT] if parts.slow_ns else -1
+        parts.queue_port = packets.cells[slot + _QUEUE_PORT] if parts.queue_ns else -1
+        parts.pause_port = (
+            packets.cells[slot + _PAUSE_PORT] if parts.switch_pause_ns else -1
+        )
+
+    def _forget(self, slot: int) -> None:
+        self._bursts[slot // _SLOT_FIELDS] = None
+        self._packets.give_back(slot)
+
+    # Endpoints.
+
+    def _drive(self, index: int) -> None:
+        """Let an endpoint act now: completions, timers, whatever may leave."""
+        endpoint = self._endpoints[index]
+        engine = endpoint.engine
+        now_ns = self.now_ns
+        endpoint.advance(now_ns)
+        if not self._finished[index] and endpoint.finished():
+            self._finished[index] = True
+            self._unfinished -= 1
+        if endpoint.failed() is not None:
+            self._has_failed = True
+        if not self._is_held[index]:
+            burst = engine.next_burst(now_ns)
+            while burst is not None:
+                self._put(index, burst)
+                burst = engine.next_burst(now_ns)
+        self._wake(index)
+        if endpoint.woken:
+            for other in endpoint.woken:
+                self._wake(self._endpoints.index(other))
+            endpoint.woken = []
+
+    def _put(self, index: int, burst: Burst) -> None:
+        """Put what an endpoint sends into the queue of its host."""
+        # 24 bits of QPN bound the destinations of a port.
+        key = (index << 24 | burst.destination) << 16 | burst.source_port
+        path = self._paths.get(key, -1)
+        if path < 0:
+            path = self._find_path(index, burst, key)
+        flow = self._flows[path]
+        if flow < 0:
+            for parts in burst.parts_of or (burst.parts,):
+                if parts is not None and parts.received_ns < 0:
+                    parts.sent_ns = parts.departed_ns = self.now_ns
+                    parts.queue_ns = parts.switch_pause_ns = parts.serialise_ns = 0
+                    parts.slow_ns = 0
+            self._local.append((self._receivers[path], burst))
+            place = len(self._local) - 1
+            self._events.add(self.now_ns, place << _KIND_BITS | _LOCAL)
+            return
+        packets = self._packets
+        host = self._hosts[index]
+        destination = self._destinations[path]
+        dscp = self._data_dscp
+        if burst.kind == _CNP:
+            dscp = self._cnp_dscp
+        elif burst.kind != _DATA:
+            dscp = self._other_dscp
+        endpoint = self._endpoints[index]
+        if dscp == self._data_dscp and endpoint.dscps:
+            dscp = endpoint.dscps.get(burst.source_qpn, dscp)
+        flow_number = key << 2 | burst.kind
+        position = burst.sequence
+        attempt = burst.attempt
+        count = burst.count
+        each = count if self._whole_bursts else 1
+        first = 0
+        own_bytes = 0
+        port = self._ports[host]
+        rate_bps = port.rate_bps
+        while first < count:
+            slot = packets.take()
+            packets.cells[slot + _SIZE] = (
+                burst.wire_bytes if each == count else burst.packet_wire_bytes(first)
+            )
+            packets.cells[slot + _FLOW] = flow
+            packets.cells[slot + _DESTINATION] = destination
+            packets.cells[slot + _DSCP] = dscp
+            packets.cells[slot + _ECN] = self._ecn
+            packets.cells[slot + _POSITION] = first
+            if burst.kind == _DATA and first >= burst.resent_packets:
+                attempt = 0
+            packets.cells[slot + _NUMBER] = packet_number(
+                flow_number, position + first, attempt
+            )
+            packets.cells[slot + _COUNT] = each
+            packets.cells[slot + _SENT] = self.now_ns
+            if burst.parts is not None and rate_bps > 0:
+                packets.cells[slot + _OWN_NS] = own_bytes * _BIT_NS // rate_bps
+                own_bytes += packets.cells[slot + _SIZE]
+            while slot // _SLOT_FIELDS >= len(self._bursts):
+                self._bursts.append(None)
+            self._bursts[slot // _SLOT_FIELDS] = burst
+            if self._model.send(host, slot, self.now_ns) != _QUEUED:
+                self._forget(slot)
+            first += each
+        self._kick(host)
+
+    def _find_path(self, index: int, burst: Burst, key: int) -> int:
+        flow, destination, receiver = self._route(
+            index, burst.destination, burst.source_port
+        )
+        self._flows.append(flow)
+        self._destinations.append(destination)
+        self._receivers.append(receiver)
+        self._paths[key] = len(self._flows) - 1
+        return len(self._flows) - 1
+
+    def _deliver_local(self, place: int) -> None:
+        """Give a burst to the port that has sent it."""
+        entry = self._local[place]
+        if entry is None:
+            return
+        self._local[place] = None
+        index, burst = entry
+        self._endpoints[index].engine.receive_burst(burst, self.now_ns)
+        self._drive(index)
+
+    def _wake(self, index: int) -> None:
+        """See that an endpoint is woken when it has something to do."""
+        endpoint = self._endpoints[index]
+        wake_ns = endpoint.next_wakeup_ns()
+        if self._is_held[index]:
+            # What waits to be sent is not sent now, however due it is.
+            wake_ns = endpoint.next_timer_ns()
+        if wake_ns < self.now_ns:
+            wake_ns = self.now_ns
+        if wake_ns < self._wake_ns[index]:
+            self._wake_ns[index] = wake_ns
+            self._events.add(wake_ns, index << _KIND_BITS | _WAKE)
+
+    def _look_at(self, number: int) -> None:
+        """Let a port go on, or stop, after a pause has begun or ended."""
+        self._kick(number)
+        index = self._endpoint_of[number]
+        if index < 0:
+            return
+        # What of a host with several classes is in one that is paused waits in the
+        # queue of its port: that of the others is not to wait behind it.
+        is_held = True
+        for klass in self._data_classes[index]:
+            if not self._ports[number].is_paused(klass):
+                is_held = False
+        if is_held != self._is_held[index]:
+            self._is_held[index] = is_held
+            if is_held:
+                self._endpoints[index].engine.rest(self.now_ns)
+            if not is_held:
+                # That nothing left meanwhile was not for lack of time.
+                self._endpoints[index].engine.resume(self.now_ns)
+                self._drive(index)

@@ -1,0 +1,277 @@
+"""From ports to a plan of probes, and from what was counted to what a path does."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chakram.foundation.errors import PeerError
+from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
+from chakram.plan.plan import AgentPlan, Plan, PortPlan, RunSettings
+from chakram.plan.probes import (
+    ProbeEvent,
+    ProbePacket,
+    ProbePlan,
+    ProbeRow,
+    ProbeTarget,
+)
+from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
+from chakram.plan.transport import PATH_MTUS, TransportPlan
+from chakram.preflight.rounds import chosen_rounds
+from chakram.records.row_layout import rows_of
+
+if TYPE_CHECKING:
+    from chakram.preflight.report import PreflightSettings
+
+
+SMALL_BYTES = 128
+LARGEST_BYTES = 9216
+"""No probe is longer, however long the packets of a port may be."""
+
+_IPV4_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
+"""IPv4, UDP, BTH, RETH, immediate data and ICRC: the most that a packet has."""
+
+# One packet is made, sent, received and counted in about 60 us of one core.
+_GAP_PER_PORT_NS = 100_000
+_ROUND_MARGIN_NS = 5_000_000
+_GRACE_NS = 300_000_000
+_TRAINS_APART = 4
+
+Pair = tuple[int, int]
+"""Who sends and who receives."""
+
+
+def headers_bytes(address: str) -> int:
+    """Return what the longest packet has beside its payload, from the IP header on."""
+    return _IPV4_HEADERS_BYTES + is_ipv6(address) * IPV6_EXTRA_BYTES
+
+
+def probe_packets(
+    ports: Sequence[PortPlan], transport: TransportPlan, settings: PreflightSettings
+) -> tuple[ProbePacket, ...]:
+    """Return the kinds of probes: first small ones by class, then growing ones.
+
+    The first one is of the class of data.
+    """
+    data = transport.dscp_data << 2 | transport.ecn
+    classes = [data]
+    if settings.check_classes:
+        classes += [transport.dscp_data << 2 | ecn for ecn in range(4)]
+        classes.append(transport.dscp_ack << 2)
+        classes.append(transport.dscp_cnp << 2 | transport.ecn)
+    packets = [
+        ProbePacket(size_bytes=SMALL_BYTES, tos=tos) for tos in dict.fromkeys(classes)
+    ]
+    if settings.check_mtu:
+        smallest = min(port.mtu for port in ports)
+        more = headers_bytes(ports[0].address)
+        sizes = [path_mtu + more for path_mtu in PATH_MTUS]
+        sizes.append(smallest // 4 * 4)
+        packets += [
+            ProbePacket(size_bytes=size, tos=data)
+            for size in sorted(set(sizes))
+            if size <= min(smallest, LARGEST_BYTES)
+        ]
+    return tuple(packets)
+
+
+def plan_probes(
+    ports: Sequence[PortPlan],
+    transport: TransportPlan,
+    settings: PreflightSettings,
+    *,
+    run_id: str,
+    caps_bps: Mapping[str, int | None] | None = None,
+    packets: Sequence[ProbePacket] | None = None,
+    rounds: Sequence[Sequence[Pair]] | None = None,
+    slower: int = 1,
+    is_train: bool = False,
+) -> Plan:
+    """Return a plan in which every port probes every other one, in disjoint rounds.
+
+    Args:
+        ports: Two or more.
+        transport: Of the run: its classes.
+        settings: What is tested.
+        run_id: Name of the run.
+        caps_bps: By agent, what all of its ports send at most.
+        packets: The kinds of probes; None: all that the settings ask for.
+        rounds: Positions of who sends to whom at the same time; None: all.
+        slower: By this factor probes lie further apart.
+        is_train: Whether each packet is a train of ``settings.copies``.
+    """
+    packets = tuple(packets or probe_packets(ports, transport, settings))
+    per_agent = Counter(port.agent for port in ports)
+    gap_ns = max(per_agent.values()) * _GAP_PER_PORT_NS * slower
+    rates = [port.rate_bps for port in ports if port.rate_bps is not None]
+    rates += [
+        max(1, cap_bps // count)
+        for agent, count in per_agent.items()
+        if (cap_bps := (caps_bps or {}).get(agent)) is not None
+    ]
+    wire_ns = [packet.wire_ns(min(rates, default=None)) for packet in packets]
+    if is_train:
+        # What a slow link holds of one has passed, mostly, before the next one comes.
+        gap_ns = max(gap_ns, max(wire_ns) * settings.copies * _TRAINS_APART)
+    turn_ns = sum(max(gap_ns, each_ns) for each_ns in wire_ns)
+    copies = 1 if is_train else settings.copies
+    round_ns = turn_ns * settings.paths * copies * 6 // 5 + _ROUND_MARGIN_NS
+    if rounds is None:
+        rounds = [
+            [way for a, b in pairs for way in ((a, b), (b, a))]
+            for pairs in chosen_rounds(len(ports), settings.rounds)
+        ]
+    targets: dict[str, list[ProbeTarget]] = {agent: [] for agent in per_agent}
+    for number, pairs in enumerate(rounds):
+        for a, b in pairs:
+            targets[ports[a].agent].append(
+                ProbeTarget(
+                    offset_ns=number * round_ns,
+                    source=ports[a].number,
+                    destination=ports[b].number,
+                    address=ports[b].address,
+                    udp_port=ports[b].udp_port,
+                )
+            )
+    step = max(1, SOURCE_PORT_POOL // settings.paths)
+    source_ports = tuple(
+        SOURCE_PORT_BASE + index * step for index in range(settings.paths)
+    )
+    return Plan(
+        run_id=run_id,
+        agents=tuple(
+            AgentPlan(
+                run_id=run_id,
+                agent=agent,
+                shards=1,
+                ports=tuple(port for port in ports if port.agent == agent),
+                ranks=(),
+                transport=transport,
+                settings=RunSettings(warmup=0, measured=1, sync="free"),
+                peers=tuple(port.address for port in ports),
+                probes=ProbePlan(
+                    packets=packets,
+                    source_ports=source_ports,
+                    copies=settings.copies,
+                    gap_ns=gap_ns,
+                    end_ns=len(rounds) * round_ns + _GRACE_NS,
+                    targets=tuple(found),
+                    is_train=is_train,
+                ),
+            )
+            for agent, found in targets.items()
+        ),
+    )
+
+
+@dataclass(slots=True)
+class PathReport:
+    """What happened to the probes from one port to another one.
+
+    Attributes:
+        sent: By (packet, path).
+        arrived: By (packet, path).
+        classes: By (type of service that was sent, that arrived).
+        refused: By (packet, path), error numbers of the sender's own kernel.
+        too_big: (MTU, IPv4 address as a number) of those who said so.
+        unreachable: (error number, address) likewise.
+        drops: Packets, of any sender, that the receiver's socket had no room for.
+        late_ns: By (packet, path) of trains, how far the sender fell behind its rate.
+        spans: By (packet, path), packets of a train's later half and their time (ns).
+    """
+
+    sent: Counter[tuple[int, int]] = field(default_factory=Counter)
+    arrived: Counter[tuple[int, int]] = field(default_factory=Counter)
+    classes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    refused: dict[tuple[int, int], int] = field(default_factory=dict)
+    too_big: set[tuple[int, int]] = field(default_factory=set)
+    unreachable: set[tuple[int, int]] = field(default_factory=set)
+    drops: int = 0
+    late_ns: dict[tuple[int, int], int] = field(default_factory=dict)
+    spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def largest(
+        self, packets: Sequence[ProbePacket], path: int, *, tos: int | None = None
+    ) -> int:
+        """Return the longest packet that has arrived over a path, 0 if none has.
+
+        Only those of a type of service count, if one is given.
+        """
+        return max(
+            (
+                packets[packet].size_bytes
+                for packet, over in self.arrived
+                if over == path and tos in (None, packets[packet].tos)
+            ),
+            default=0,
+        )
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The kinds that left, or should have, of which none has arrived."""
+        return [
+            where
+            for where in self.sent | Counter(self.refused.keys())
+            if not self.arrived[where]
+        ]
+
+    def merge(self, other: PathReport) -> None:
+        """Add what happened when the probes were sent again."""
+        self.sent += other.sent
+        self.arrived += other.arrived
+        self.classes += other.classes
+        self.refused |= other.refused
+        self.too_big |= other.too_big
+        self.unreachable |= other.unreachable
+        self.drops += other.drops
+
+    def is_proof(self, kinds: Collection[tuple[int, int]]) -> bool:
+        """Tell whether the fabric must have lost probes of which none has arrived.
+
+        Not so if none left, or the receiver's socket may have dropped all of them.
+        """
+        if self.too_big or self.unreachable or any(k in self.refused for k in kinds):
+            return True
+        return sum(self.sent[kind] for kind in kinds) > self.drops
+
+
+def read_probes(
+    rows: array[int], packets: Sequence[ProbePacket], *, paths: int
+) -> dict[tuple[int, int], PathReport]:
+    """Return by (source, destination) what rows of probes say.
+
+    Raises:
+        PeerError: If a row names a packet or path that was not planned.
+    """
+    reports: dict[tuple[int, int], PathReport] = {}
+    drops: Counter[int] = Counter()
+    for row in rows_of(ProbeRow, rows):
+        event, source, destination, packet, path, count, value, address = row
+        if not 0 <= packet < len(packets) or not 0 <= path < paths:
+            raise PeerError("probes of an agent", f"name packet {packet}, path {path}")
+        if event == ProbeEvent.DROPPED:
+            drops[source] += count
+            continue
+        report = reports.setdefault((source, destination), PathReport())
+        where = (packet, path)
+        if event == ProbeEvent.SENT:
+            report.sent[where] += count
+        elif event == ProbeEvent.ARRIVED:
+            report.arrived[where] += count
+            report.classes[packets[packet].tos, value] += count
+        elif event == ProbeEvent.REFUSED:
+            report.refused[where] = value
+        elif event == ProbeEvent.TOO_BIG:
+            report.too_big.add((value, address))
+        elif event == ProbeEvent.OFFERED:
+            report.late_ns[where] = value
+        elif event == ProbeEvent.SPAN:
+            report.spans[where] = max(report.spans.get(where, (0, 0)), (count, value))
+        else:
+            report.unreachable.add((value, address))
+    for (_, destination), report in reports.items():
+        report.drops = drops[destination]
+    return reports

@@ -1,0 +1,1 @@
+"""Preparation of a run: load jobs, derive settings and plans, predict times."""

@@ -1,0 +1,153 @@
+"""What one algorithm does to a group of one size, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chakram.collectives.schedule import Algorithm, transfer_bytes
+from chakram.collectives.schedule_check import build_schedule
+from chakram.predict.bound import bound_ns
+from chakram.predict.ceiling import ceiling_ns
+from chakram.predict.topology_to_fabric_model import fabric_model
+from chakram.topology.common_topologies import single_switch
+
+PATH_MTU = 4096
+"""Payload of a full packet, by which the headers of the bound are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmStep:
+    """Transfers that may run together; the busiest rank is the one that sends most."""
+
+    step: int
+    transfers: int
+    bytes: int
+    busiest_bytes: int
+    largest_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmSummary:
+    """An algorithm for one size of group and buffer.
+
+    Attributes:
+        op: The collective.
+        algorithm: Its name.
+        nranks: Ranks of the group.
+        root: Position of the root.
+        input_bytes: What one rank contributes.
+        steps: Its steps.
+        transfers: Messages of all ranks.
+        bytes: Payload of all ranks.
+        busiest_bytes: Payload of the rank that sends most.
+        channels: Queue pairs between two ranks, at most.
+        queue_pairs: Queue pairs, both ends counted as one.
+        bound_ns: What it takes at least on one switch, headers counted.
+        ceiling_ns: The bound that no algorithm beats there; None: there is none.
+        checked: What is known of it.
+        warnings: What a reader should know.
+    """
+
+    op: str
+    algorithm: str
+    nranks: int
+    root: int
+    input_bytes: int
+    steps: tuple[AlgorithmStep, ...]
+    transfers: int
+    bytes: int
+    busiest_bytes: int
+    channels: int
+    queue_pairs: int
+    bound_ns: int
+    ceiling_ns: int | None
+    checked: str
+    warnings: tuple[str, ...]
+
+
+def summarise_algorithm(
+    how: Algorithm,
+    *,
+    nranks: int,
+    root: int,
+    input_bytes: int,
+    rate_bps: int,
+    delay_ns: int,
+    warnings: Sequence[str] = (),
+) -> AlgorithmSummary:
+    """Return *how* in numbers, each rank on a port of its own of one switch.
+
+    Args:
+        how: The algorithm, which was checked.
+        nranks: Ranks of the group.
+        root: Position of the root.
+        input_bytes: What one rank contributes.
+        rate_bps: Rate of every port.
+        delay_ns: Delay of every link.
+        warnings: What is known of it besides.
+    """
+    schedule = build_schedule(how, nranks=nranks, root=root)
+    by_step: dict[int, list[tuple[int, int]]] = {}
+    sent: Counter[int] = Counter()
+    for transfer in schedule.transfers:
+        size = transfer_bytes(how, transfer, nranks=nranks, input_bytes=input_bytes)
+        by_step.setdefault(transfer.step, []).append((transfer.src, size))
+        sent[transfer.src] += size
+    links = {
+        (each.channel, min(each.src, each.dst), max(each.src, each.dst))
+        for each in schedule.transfers
+    }
+    fabric = fabric_model(
+        single_switch(nranks, rate_bps, host_delay_ns=delay_ns),
+        {rank: f"h{rank}" for rank in range(nranks)},
+    )
+    return AlgorithmSummary(
+        op=how.op.value,
+        algorithm=how.name,
+        nranks=nranks,
+        root=root,
+        input_bytes=input_bytes,
+        steps=tuple(_step(step, sends) for step, sends in sorted(by_step.items())),
+        transfers=len(schedule.transfers),
+        bytes=sent.total(),
+        busiest_bytes=max(sent.values(), default=0),
+        channels=max(Counter((a, b) for _, a, b in links).values(), default=0),
+        queue_pairs=len(links),
+        bound_ns=bound_ns(
+            how,
+            ranks=range(nranks),
+            root=root,
+            input_bytes=input_bytes,
+            fabric=fabric,
+            path_mtu=PATH_MTU,
+        ),
+        ceiling_ns=ceiling_ns(
+            how.op,
+            ranks=range(nranks),
+            root=root,
+            input_bytes=input_bytes,
+            fabric=fabric,
+            path_mtu=PATH_MTU,
+        ),
+        checked=(
+            "data can reach whoever must get it"
+            if warnings
+            else "every rank ends with what the collective promises"
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _step(step: int, sends: Sequence[tuple[int, int]]) -> AlgorithmStep:
+    by_rank: Counter[int] = Counter()
+    for rank, size in sends:
+        by_rank[rank] += size
+    return AlgorithmStep(
+        step=step,
+        transfers=len(sends),
+        bytes=by_rank.total(),
+        busiest_bytes=max(by_rank.values()),
+        largest_bytes=max(size for _, size in sends),
+    )

@@ -1,0 +1,162 @@
+"""What of an experiment does not mean what one may think."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.foundation.units import about_size, format_size, format_time
+from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
+from chakram.preparation.planning import transport_plan
+from chakram.roce.congestion import CONTROLS
+from chakram.roce.opcodes import RNR_TIMER_NS
+from chakram.switch.profiles import LinkEnd, ns3_overrun_bytes
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.topology.topology import Link
+
+
+def experiment_warnings(experiment: Experiment) -> list[str]:
+    """Return what of the experiment does not mean what one may think."""
+    warnings = experiment.fabric.warnings()
+    warnings += _dilation_warnings(experiment)
+    warnings += _loss_warnings(experiment)
+    warnings += _timeout_warnings(experiment)
+    warnings += _reordering_warnings(experiment)
+    warnings += _headroom_warnings(experiment)
+    warnings += _queue_warnings(experiment)
+    name = experiment.transport.congestion_control.name
+    if CONTROLS.load(name).wants_cnps:
+        warnings += _mark_warnings(experiment, name)
+    return warnings
+
+
+def _dilation_warnings(experiment: Experiment) -> list[str]:
+    """Return what of the transport cannot be stretched as far as time is."""
+    written = experiment.written.transport
+    wanted_ns = RNR_TIMER_NS[written.rnr_timer] * experiment.dilation
+    longest_ns = max(RNR_TIMER_NS)
+    not_ready = any(each.action == "not_ready" for each in experiment.faults.packets)
+    if not not_ready or wanted_ns <= longest_ns:
+        return []
+    return [
+        f"transport.rnr_timer: {format_time(RNR_TIMER_NS[written.rnr_timer])} times "
+        f"the dilation of {experiment.dilation} is more than any timer code says; "
+        f"peers are asked to wait {format_time(longest_ns)}"
+    ]
+
+
+def _loss_warnings(experiment: Experiment) -> list[str]:
+    """Return why what faults take away may be waited for until the run is given up."""
+    faults = experiment.faults
+    loses = faults.drop > 0 or any(each.action == "drop" for each in faults.packets)
+    if experiment.transport.local_ack_timeout != 0 or not loses:
+        return []
+    return [
+        "transport.local_ack_timeout: 0 is no timeout, and faults drop packets: a gap "
+        "is repaired when a later packet shows it, but nothing sends the last packets "
+        "of a queue pair again, nor an acknowledgement that is lost; the run then "
+        "ends as hung"
+    ]
+
+
+def _timeout_warnings(experiment: Experiment) -> list[str]:
+    """Return why queue pairs may give up although nothing is lost."""
+    rate_bps = experiment.fabric.port_rate_bps
+    transport = experiment.transport
+    if rate_bps is None or transport.adaptive_retransmission is not None:
+        return []
+    plan = transport_plan(experiment)
+    timeout_ns = plan.retransmit_timeout_ns
+    window_ns = plan.window_bytes * 8 * 10**9 // rate_bps
+    # What one queue pair has under way waits in nobody's queue but its own; of two to
+    # one port, one waits for the window of the other.
+    if not 0 < timeout_ns < window_ns:
+        return []
+    name = "retransmit_timeout"
+    if transport.local_ack_timeout is not None:
+        name = "local_ack_timeout"
+    dilation = experiment.dilation
+    return [
+        f"transport.{name}: {format_time(timeout_ns // dilation)} is less than the "
+        f"{format_time(window_ns // dilation)} that a window of "
+        f"{about_size(plan.window_bytes)} takes at the rate of a port: where two send "
+        "to one, packets wait longer than that, are sent again in vain, and queue "
+        "pairs give up; raise it, or lower transport.window"
+    ]
+
+
+def _reordering_warnings(experiment: Experiment) -> list[str]:
+    """Return why packets of a queue pair that take several paths come again."""
+    switches = experiment.fabric.simulated_switches
+    if (
+        switches is None
+        or switches.balancing == "hash"
+        or experiment.fabric.tiers == 1
+        or experiment.transport.reordering.accept is not None
+    ):
+        return []
+    return [
+        f"fabric.switches.balancing: {switches.balancing} sends the packets of a queue "
+        "pair over several paths, and queue pairs take what is overtaken for lost: "
+        "each time all that is under way is sent again; with transport.reordering: "
+        "accept they keep what comes out of order"
+    ]
+
+
+def _headroom_warnings(experiment: Experiment) -> list[str]:
+    """Return why switches of profile ns3 drop packets in spite of pauses."""
+    fabric = experiment.fabric
+    profile = fabric.switching(experiment.seed).profile
+    if profile.name != "ns3" or fabric.nports is None:
+        return []
+    topology = fabric.to_topology(fabric.nports)
+    packet_bytes = transport_plan(experiment).path_mtu + PACKET_OVERHEAD_BYTES
+
+    def overrun_bytes(link: Link) -> int:
+        end = LinkEnd(rate_bps=link.rate_bps, delay_ns=link.delay_ns)
+        return ns3_overrun_bytes(end, mtu=packet_bytes)
+
+    if topology is None:
+        return []
+    link = max(topology.links, key=overrun_bytes)
+    most_bytes = overrun_bytes(link)
+    if not most_bytes:
+        return []
+    return [
+        f"fabric.switches.profile: ns3 has headroom for three times what a link holds "
+        f"one way, and no packets: on {link.name} (delay {format_time(link.delay_ns)}) "
+        f"up to {about_size(most_bytes)} more come in after a pause, and may be "
+        "dropped; use longer delays, a smaller MTU or profile: sonic"
+    ]
+
+
+def _queue_warnings(experiment: Experiment) -> list[str]:
+    """Return which link lets no full packet through."""
+    fabric = experiment.fabric
+    topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
+    packet_bytes = transport_plan(experiment).path_mtu + PACKET_OVERHEAD_BYTES
+    for link in () if topology is None else topology.links:
+        if link.queue_bytes is not None and link.queue_bytes < packet_bytes:
+            return [
+                f"fabric: the queue of {format_size(link.queue_bytes)} at {link.name} "
+                f"holds no packet of {packet_bytes} bytes: full packets that have to "
+                "wait are lost, however often they are sent; use a longer queue, or a "
+                "smaller transport.path_mtu"
+            ]
+    return []
+
+
+def _mark_warnings(experiment: Experiment, name: str) -> list[str]:
+    """Return why a control that wants CNPs may have nothing to react to."""
+    where = "transport.congestion_control"
+    if experiment.transport.ecn == "off":
+        return [f"{where}: {name} does nothing, since transport.ecn is off"]
+    marks = any(each.action == "mark" for each in experiment.faults.packets)
+    if marks or experiment.fabric.may_mark:
+        return []
+    return [
+        f"{where}: {name} reacts to marks, and no link of the fabric marks packets; "
+        "in a simulation, fabric.links.host.ecn makes them; in a run, "
+        "faults.packets with the action mark"
+    ]

@@ -1,0 +1,228 @@
+"""From the jobs of an experiment to their programs: traces read, checked, lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.traffic_warnings import misleading, warnings_of
+from chakram.chakra.read.reader_options import (
+    DependencyPolicy,
+    ReadOptions,
+    WarningKind,
+    merge_warnings,
+)
+from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
+from chakram.collectives.algorithms import user_algorithms
+from chakram.collectives.ops import CollectiveOp
+from chakram.config.jobs import Job, Placement, TraceFiles
+from chakram.foundation.errors import PlanError
+from chakram.plan.placement import PlacementOptions
+from chakram.program.job_check import check_job
+from chakram.program.least_bytes import too_small_warnings
+from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
+from chakram.synth.synthesize import synthesize, synthesized_trace_set
+from chakram.trace.replication import Replication
+from chakram.user_algorithms.files import load_sources
+
+if TYPE_CHECKING:
+    from chakram.collectives.algorithms import AlgorithmSource, UserAlgorithm
+    from chakram.config.experiment import Experiment
+    from chakram.program.operations import RankProgram
+
+
+_NAMES_LISTED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedJob:
+    """A job whose trace has been read and lowered.
+
+    Attributes:
+        name: Its name.
+        trace: Where its trace came from.
+        producer: Which tool wrote the trace.
+        digest: SHA-256 of the trace set.
+        nodes: Nodes of all ranks.
+        lowered: The programs.
+        warnings: What is odd in the trace or in how it is run, one sentence each.
+        size_scale: Factor on all sizes, as text, e.g. ``1/64``.
+        placement: How its ranks are placed.
+    """
+
+    name: str
+    trace: str
+    producer: str
+    digest: str
+    nodes: int
+    lowered: LoweredJob
+    warnings: tuple[str, ...]
+    size_scale: str
+    placement: PlacementOptions
+
+    @property
+    def programs(self) -> tuple[RankProgram, ...]:
+        """The programs of all ranks, ascending."""
+        return self.lowered.programs
+
+    @property
+    def nranks(self) -> int:
+        """Number of ranks."""
+        return len(self.lowered.programs)
+
+
+def load_jobs(
+    experiment: Experiment, *, on_rank: Callable[[str, int, int], None] | None = None
+) -> list[LoadedJob]:
+    """Read and lower the traces of all jobs.
+
+    Args:
+        experiment: What to run.
+        on_rank: Called with (job, ranks read, ranks in all) after every file.
+
+    Raises:
+        ConfigError: If the experiment asks for a trace that cannot be made.
+        TraceError: If a trace cannot be read or replayed.
+        MatchingError: If ranks disagree about their collectives.
+    """
+    loaded: list[LoadedJob] = []
+    sources = load_sources(
+        user
+        for choice in experiment.collectives.values()
+        for user in user_algorithms(choice)
+    )
+    for job in experiment.jobs:
+
+        def read(done: int, of: int, name: str = job.name) -> None:
+            if on_rank is not None:
+                on_rank(name, done, of)
+
+        of_files = isinstance(job.trace, TraceFiles)
+        traces = _trace_set(job, read)
+        require_replayable(traces.graphs, traces.groups, traces.least_ranks)
+        lowered = lower_job(
+            job.name,
+            traces.graphs,
+            traces.groups,
+            lowering_options(experiment, job, sources),
+        )
+        problems = check_job(lowered.programs)
+        if problems:
+            raise PlanError.of_problems(f"job {job.name}", problems)
+        loaded.append(
+            LoadedJob(
+                name=job.name,
+                trace=traces.name,
+                producer=traces.producer,
+                digest=traces.digest,
+                nodes=sum(map(len, traces.graphs.values())),
+                lowered=lowered,
+                warnings=(
+                    # What is made up misleads nobody.
+                    *(misleading(warnings_of(traces)) if of_files else ()),
+                    *traces.notes,
+                    *merge_warnings(traces.warnings).values(),
+                    *lowered.warnings,
+                    *too_small_warnings(lowered.programs),
+                ),
+                size_scale=str(job.size_scale),
+                placement=placement_options(job.placement),
+            )
+        )
+    return loaded
+
+
+def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
+    """Return the warnings of jobs, once what several of them have alike."""
+    names: dict[str, list[str]] = {}
+    for job in jobs:
+        for warning in dict.fromkeys(job.warnings):
+            names.setdefault(warning, []).append(job.name)
+    return [
+        f"job{'s' if len(of) > 1 else ''} {_listed(of)}: {warning}"
+        for warning, of in names.items()
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMES_LISTED
+    listed = ", ".join(names[:_NAMES_LISTED])
+    return f"{listed} and {more} more" if more > 0 else listed
+
+
+def _trace_set(job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
+    if isinstance(job.trace, TraceFiles):
+        return _trace_files(job.trace, on_rank)
+    return synthesized_trace_set(synthesize(job.trace), on_rank=on_rank)
+
+
+def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:
+    options = ReadOptions(
+        bytes_per_element=trace.bytes_per_element,
+        dependencies=DependencyPolicy(trace.dependencies),
+        drop_missing_dependencies=trace.drop_missing_dependencies,
+        duration_unit_ns=trace.duration_unit_ns,
+        uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
+        unnamed_groups=trace.unnamed_group,
+        dimensions=tuple(trace.dimensions.values()),
+    )
+    if trace.replicate is None:
+        return load_trace_set(
+            trace.path,
+            comm_groups=trace.comm_groups,
+            kineto=trace.kineto,
+            options=options,
+            on_rank=on_rank,
+        )
+    return load_replicated(
+        trace.path,
+        Replication(
+            nranks=trace.replicate,
+            dimensions=trace.dimensions,
+            groups=trace.groups,
+            peer_offset=trace.peer_offset,
+        ),
+        rank=trace.rank,
+        comm_groups=trace.comm_groups,
+        kineto=trace.kineto,
+        options=options,
+    )
+
+
+def lowering_options(
+    experiment: Experiment,
+    job: Job,
+    sources: Mapping[UserAlgorithm, AlgorithmSource],
+) -> LoweringOptions:
+    """Return how the traces of *job* become programs."""
+    return LoweringOptions(
+        compute_from=job.compute.source,
+        scale=job.compute.scale,
+        peak_flops=job.compute.peak_flops,
+        memory_bytes_per_s=job.compute.memory_bytes_per_s,
+        size_scale=job.size_scale,
+        algorithms={op: experiment.algorithm_of(op) for op in CollectiveOp},
+        sources=sources,
+        sync_barrier=experiment.iterations.sync == "barrier",
+        ordering=job.ordering,
+        order=job.order,
+        with_starts=job.policy == "start_time",
+        resources=job.resources,
+    )
+
+
+def placement_options(placement: Placement) -> PlacementOptions:
+    """Return how the ranks of a job are placed."""
+    order = placement.order
+    return PlacementOptions(
+        order=None if isinstance(order, str) else order,
+        ranks_per_port=placement.ranks_per_port,
+        first_port=placement.first_port,
+        pattern=placement.pattern,
+        ports=placement.ports,
+        local_rate_bps=(
+            None if placement.same_host == "fabric" else placement.local_rate_bps or 0
+        ),
+    )

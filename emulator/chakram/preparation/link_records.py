@@ -1,0 +1,30 @@
+"""The links of a topology, one record for each direction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.records.run_records import LinkRecord
+
+if TYPE_CHECKING:
+    from chakram.topology.topology import Topology
+
+
+def directions_of(topology: Topology) -> list[LinkRecord]:
+    """Return two records per link, without bytes: up is from its end ``a`` to ``b``."""
+    uplinks = {link.name for link in topology.uplinks()}
+    groups = topology.equal_cost()
+    return [
+        LinkRecord(
+            link=link.name,
+            kind="uplink" if link.name in uplinks else "host",
+            direction=direction,
+            bytes_before=0,
+            bytes_after=0,
+            port=str(end),
+            rate_bps=link.rate_bps,
+            equal_cost=groups.get(end),
+        )
+        for link in topology.links
+        for direction, end in (("up", link.a), ("down", link.b))
+    ]

@@ -1,0 +1,271 @@
+"""What a plan will do, in numbers: for people who look before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import nccl_size_bytes
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.preparation.job_loading import LoadedJob, job_warnings
+from chakram.preparation.plan_traffic import (
+    Share,
+    Shares,
+    algorithm_used,
+    messages_of_splits,
+    within_host_bytes,
+)
+from chakram.program.operations import split_matrices
+
+if TYPE_CHECKING:
+    from chakram.collectives.split_sizes import Matrix
+    from chakram.plan.plan import Plan, RankPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """One job: its trace and its ranks."""
+
+    name: str
+    trace: str
+    producer: str
+    digest: str
+    ranks: int
+    nodes: int
+    operations: int
+    groups: int
+    size_scale: str
+    compute_ns: int
+    """Delays of the rank that has most of them, per iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveLine:
+    """Collectives that are alike but for their group; counts are per iteration.
+
+    ``op`` is ``send`` for point-to-point messages; ``size_bytes`` is that of
+    nccl-tests, ``trace_bytes`` the same before the size scale.
+    """
+
+    job: str
+    op: str
+    algorithm: str | None
+    group_ranks: int
+    size_bytes: int
+    trace_bytes: int
+    count: int
+    messages: int
+    bytes_per_rank: int
+    """Payload that the busiest member sends in one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSummary:
+    """A plan in numbers; what is sent is counted per iteration, times are raw.
+
+    Attributes:
+        jobs: The jobs.
+        collectives: What they exchange, largest first.
+        ports: Ports that carry ranks.
+        agents: Agents, with their shards.
+        divided: Hosts of ports whose ranks live in several shards, with how many.
+        queue_pairs: Queue pairs, both ends counted as one.
+        messages: Messages of all ranks.
+        payload_bytes: Payload of all ranks.
+        busiest_port_bytes: Bytes on the wire that the busiest port sends.
+        least_iteration_ns: Time in which no port can send its share any faster; None
+            where ports have no rate.
+        iterations: All iterations, warm-up included.
+        path_mtu: Payload of a full packet.
+        family: ``ipv4`` or ``ipv6``.
+        max_burst_packets: Packets that leave as one.
+        dilation: Factor by which time is stretched.
+        warnings: What a reader should know.
+    """
+
+    jobs: tuple[JobLine, ...]
+    collectives: tuple[CollectiveLine, ...]
+    ports: int
+    agents: tuple[tuple[str, int], ...]
+    divided: tuple[tuple[str, int], ...]
+    queue_pairs: int
+    messages: int
+    payload_bytes: int
+    busiest_port_bytes: int
+    least_iteration_ns: int | None
+    iterations: int
+    path_mtu: int
+    family: str
+    max_burst_packets: int
+    dilation: int
+    warnings: tuple[str, ...]
+
+
+def summarise_plan(
+    plan: Plan,
+    jobs: Sequence[LoadedJob],
+    *,
+    dilation: int = 1,
+    warnings: Sequence[str] = (),
+) -> PlanSummary:
+    """Return *plan* in numbers; *warnings* go before those of the jobs."""
+    transport = plan.agents[0].transport
+    shares = Shares(
+        path_mtu=transport.path_mtu,
+        verb=transport.verb,
+        overhead_bytes=overhead_bytes_of(plan.family()),
+    )
+    lines: dict[tuple[object, ...], CollectiveLine] = {}
+    port_bytes: dict[int, int] = {}
+    messages = payload = 0
+    matrices = split_matrices(rank.program for rank in plan.ranks())
+    for rank in plan.ranks():
+        for share in _count(rank, shares, lines, matrices):
+            messages += share.messages
+            payload += share.payload_bytes
+            port_bytes[rank.port] = port_bytes.get(rank.port, 0) + share.wire_bytes
+        port_bytes[rank.port] = port_bytes.get(rank.port, 0) - within_host_bytes(
+            rank, shares
+        )
+    return PlanSummary(
+        jobs=tuple(_job_line(job) for job in jobs),
+        collectives=tuple(
+            sorted(
+                lines.values(),
+                key=lambda line: (line.job, -line.bytes_per_rank * line.count, line.op),
+            )
+        ),
+        ports=len(plan.ports()),
+        agents=tuple((agent.agent, agent.shards) for agent in plan.agents),
+        divided=_divided(plan),
+        queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks()) // 2,
+        messages=messages,
+        payload_bytes=payload,
+        busiest_port_bytes=max(port_bytes.values(), default=0),
+        least_iteration_ns=_least_iteration_ns(plan, port_bytes),
+        iterations=plan.agents[0].settings.iterations,
+        path_mtu=transport.path_mtu,
+        family=plan.family(),
+        max_burst_packets=transport.max_burst_packets,
+        dilation=dilation,
+        warnings=(*warnings, *job_warnings(jobs)),
+    )
+
+
+def _divided(plan: Plan) -> tuple[tuple[str, int], ...]:
+    shards_of = {
+        number: len(shards)
+        for agent in plan.agents
+        for number, shards in agent.shards_of_ports().items()
+    }
+    return tuple(
+        (port.host, shards_of[port.number])
+        for port in plan.ports()
+        if shards_of.get(port.number, 1) > 1
+    )
+
+
+def _count(
+    rank: RankPlan,
+    shares: Shares,
+    lines: dict[tuple[object, ...], CollectiveLine],
+    matrices: Mapping[tuple[str, str, int], Matrix],
+) -> Iterator[Share]:
+    """Yield what a rank sends; count what it begins among *lines*."""
+    program = rank.program
+    for use, count in program.columns.collective_uses.items():
+        group = program.groups[use.group]
+        nranks, position = len(group.ranks), group.position(program.rank)
+        how = algorithm_used(program, use)
+        if use.splits is not None and position:
+            messages = messages_of_splits(program, use, how, position)
+            yield shares.of_messages(size for _, size in messages)
+            continue
+        of_all = shares.of_collective(
+            how,
+            use,
+            nranks=nranks,
+            matrix=None
+            if use.number is None
+            else matrices[program.job, group.name, use.number],
+        )
+        yield _times(of_all[position], count)
+        if position:
+            continue  # counted once, by the first member
+        _add(
+            lines,
+            CollectiveLine(
+                job=program.job,
+                op=use.op.value,
+                algorithm=use.algorithm,
+                group_ranks=nranks,
+                size_bytes=nccl_size_bytes(
+                    use.op, input_bytes=use.input_bytes, nranks=nranks
+                ),
+                trace_bytes=nccl_size_bytes(
+                    use.op, input_bytes=use.trace_bytes, nranks=nranks
+                ),
+                count=count,
+                messages=count * sum(share.messages for share in of_all),
+                bytes_per_rank=max(share.payload_bytes for share in of_all),
+            ),
+        )
+    for message, count in program.columns.message_uses.items():
+        yield _times(shares.of_messages([message.size_bytes]), count)
+        _add(
+            lines,
+            CollectiveLine(
+                job=program.job,
+                op="send",
+                algorithm=None,
+                group_ranks=2,
+                size_bytes=message.size_bytes,
+                trace_bytes=message.trace_bytes,
+                count=count,
+                messages=count,
+                bytes_per_rank=message.size_bytes,
+            ),
+        )
+
+
+def _times(share: Share, count: int) -> Share:
+    return Share(*(count * number for number in share))
+
+
+def _add(lines: dict[tuple[object, ...], CollectiveLine], line: CollectiveLine) -> None:
+    key = (line.job, line.op, line.algorithm, line.group_ranks, line.size_bytes)
+    known = lines.get(key)
+    if known is None:
+        lines[key] = line
+        return
+    lines[key] = replace(
+        line,
+        count=known.count + line.count,
+        messages=known.messages + line.messages,
+        bytes_per_rank=max(known.bytes_per_rank, line.bytes_per_rank),
+    )
+
+
+def _job_line(job: LoadedJob) -> JobLine:
+    return JobLine(
+        name=job.name,
+        trace=job.trace,
+        producer=job.producer,
+        digest=job.digest,
+        ranks=job.nranks,
+        nodes=job.nodes,
+        operations=sum(len(program.columns) for program in job.programs),
+        groups=len({group.name for each in job.programs for group in each.groups}),
+        size_scale=job.size_scale,
+        compute_ns=max(program.columns.compute_ns for program in job.programs),
+    )
+
+
+def _least_iteration_ns(plan: Plan, port_bytes: dict[int, int]) -> int | None:
+    times = [
+        port_bytes.get(port.number, 0) * 8 * 10**9 // port.rate_bps
+        for port in plan.ports()
+        if port.rate_bps is not None
+    ]
+    return max(times, default=None)

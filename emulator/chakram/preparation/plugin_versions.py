@@ -1,0 +1,63 @@
+"""What of an experiment other packages bring: told to agents, and to the run's record.
+
+Agents look at home whether they have the same (``chakram_agent.agent``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from chakram.collectives.algorithms import ALGORITHMS, named_algorithms
+from chakram.plan.plan import Plan, PlugInUse
+from chakram.roce.congestion import CONTROLS
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.foundation.plugin_registry import PlugIn, Registry
+
+
+def plug_ins_of(experiment: Experiment) -> tuple[PlugInUse, ...]:
+    """Return what plug-ins an experiment names, each with its package.
+
+    Raises:
+        PlugInError: If several packages have something of one name.
+    """
+    return tuple(
+        PlugInUse(noun=registry.noun, name=found.name, package=found.package)
+        for registry, found in _found(experiment)
+        if found.package
+    )
+
+
+def plug_in_versions(experiment: Experiment) -> dict[str, str]:
+    """Return the versions of the packages that bring them, by name."""
+    packages = (each.package for each in plug_ins_of(experiment))
+    return {name: version for name, _, version in (p.rpartition(" ") for p in packages)}
+
+
+def with_plug_ins(plan: Plan, experiment: Experiment) -> Plan:
+    """Return a plan that says to every agent what it has to have installed."""
+    used = plug_ins_of(experiment)
+    if not used:
+        return plan
+    return replace(
+        plan, agents=tuple(replace(each, plug_ins=used) for each in plan.agents)
+    )
+
+
+def _found(experiment: Experiment) -> Iterator[tuple[Registry[Any], PlugIn]]:
+    control = CONTROLS.find(experiment.transport.congestion_control.name)
+    if control is not None:
+        yield CONTROLS, control
+    named = {
+        which.partition("(")[0]
+        for choice in experiment.collectives.values()
+        for which in named_algorithms(choice)
+        if isinstance(which, str)
+    }
+    for name in sorted(named):
+        found = ALGORITHMS.find(name)
+        if found is not None:
+            yield ALGORITHMS, found

@@ -1,0 +1,534 @@
+"""What the collectives of a plan should take: bound, ceiling, alone, simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.ops import CollectiveOp
+from chakram.config.transport import Faults
+from chakram.foundation.errors import RunFailed
+from chakram.plan.isolated_collective import collective_alone
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.bound import ScheduleBounds
+from chakram.predict.ceiling import ceiling_ns
+from chakram.predict.fair_sharing import FairTimes
+from chakram.predict.simulator.burst_size import longest_path, schedule_traffic
+from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
+from chakram.predict.topology_to_fabric_model import fabric_model
+from chakram.preparation.link_faults import LinkFaults, simulated_with
+from chakram.program.columns import COLLECTIVE, SEND
+from chakram.program.operations import POINT_TO_POINT, split_matrices
+from chakram.records.collective_assembly import CollectiveJoiner
+from chakram.records.named_rows import OperationTable
+from chakram.records.run_records import CollectiveKey
+from chakram.roce.constants import MAX_MESSAGE_BYTES
+from chakram.summary.run_summary import DRAW, SIMULATE
+
+if TYPE_CHECKING:
+    from chakram.collectives.schedule import Algorithm
+    from chakram.collectives.split_sizes import Matrix
+    from chakram.fabric.fabric_types.base import FabricKind
+    from chakram.plan.plan import Plan, RankPlan
+    from chakram.predict.paths import FabricModel
+    from chakram.run_directory.message_columns import FairTimesOf
+    from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.profiles import Switching
+    from chakram.topology.topology import Topology
+
+T = TypeVar("T")
+
+
+FlowBound = Callable[[str, int, int, int], int]
+"""Bound in ns of one message: of job, sender, receiver and size in bytes."""
+
+
+class Bounds(NamedTuple):
+    """What collectives and messages take at least, in ns.
+
+    Attributes:
+        times_ns: Of this schedule, by collective or point-to-point message.
+        ceilings_ns: Of any algorithm, by collective.
+        of_message: Says it of any message.
+    """
+
+    times_ns: dict[CollectiveKey, int]
+    ceilings_ns: dict[CollectiveKey, int]
+    of_message: FlowBound
+
+
+ALONE_EVENTS = 1_500_000
+"""Events of all simulations of collectives alone, about: some two seconds compiled."""
+
+FEW_EVENTS = 100_000
+"""So few are simulated where others wait for the same interpreter."""
+
+DRAWS = 5
+"""Simulations of a fabric whose switches choose paths that nobody knows."""
+
+_EVENTS_PER_MESSAGE = 6
+_EVENTS_PER_LINK = 20
+_WITHOUT_MEMORY = frozenset({"none", "fixed_rate"})
+"""Congestion controls that begin each iteration as the one before."""
+"""What it costs to begin a simulation, in events."""
+
+
+def bounds(plan: Plan, topology: Topology) -> Bounds:
+    """Return the bounds of a plan, of all its collectives and messages."""
+    times: dict[CollectiveKey, int] = {}
+    ceilings: dict[CollectiveKey, int] = {}
+    transport = plan.agents[0].transport
+    models = _models(plan, topology)
+    schedules = _schedule_bounds(plan, models)
+    for kind, keys in _collectives(plan).items():
+        job, how, members, root, input_bytes, matrix = kind
+        bound = schedules[job].collective_ns(
+            how, ranks=members, root=root, input_bytes=input_bytes, matrix=matrix
+        )
+        ceiling = (
+            None
+            if how.op is CollectiveOp.BARRIER
+            else ceiling_ns(
+                how.op,
+                ranks=members,
+                root=root,
+                input_bytes=input_bytes,
+                fabric=models[job],
+                path_mtu=transport.path_mtu,
+                verb=transport.verb,
+                matrix=matrix,
+            )
+        )
+        times |= dict.fromkeys(keys, bound)
+        if ceiling is not None:
+            ceilings |= dict.fromkeys(keys, ceiling)
+    for rank in plan.ranks():
+        program = rank.program
+        columns = program.columns
+        for row in columns.rows_of(SEND):
+            peer = program.peers[columns.targets[row]]
+            pair = f"{POINT_TO_POINT}:{program.rank}>{peer}"
+            times[CollectiveKey(program.job, pair, columns.numbers[row])] = schedules[
+                program.job
+            ].message_ns(src=program.rank, dst=peer, size_bytes=columns.amounts[row])
+
+    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
+
+    return Bounds(times, ceilings, of_message)
+
+
+class _Kind(NamedTuple):
+    """What collectives have in common that take the same time alone."""
+
+    job: str
+    how: Algorithm
+    members: tuple[int, ...]
+    root: int
+    input_bytes: int
+    matrix: Matrix | None
+
+
+def _collectives(plan: Plan) -> dict[_Kind, list[CollectiveKey]]:
+    """Return the collectives of a plan by their kind, in the order of the first."""
+    found: dict[_Kind, list[CollectiveKey]] = {}
+    for job, ranks in _by_job(plan).items():
+        matrices = split_matrices(rank.program for rank in ranks)
+        for rank in ranks:
+            program = rank.program
+            columns = program.columns
+            leads = [group.ranks[0] == program.rank for group in program.groups]
+            for row in columns.rows_of(COLLECTIVE):
+                place = columns.targets[row]
+                if not leads[place]:
+                    continue
+                group = program.groups[place]
+                op, name = columns.all_algorithms[columns.algorithms[row]]
+                root = columns.details[row]
+                key = CollectiveKey(job, group.name, columns.numbers[row])
+                how = algorithm_of(
+                    op,
+                    name,
+                    nranks=len(group.ranks),
+                    root=root,
+                    listed=program.algorithms,
+                )
+                kind = _Kind(
+                    job,
+                    how,
+                    group.ranks,
+                    root,
+                    columns.amounts[row],
+                    matrices.get(key),
+                )
+                found.setdefault(kind, []).append(key)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AloneTimes:
+    """What collectives take by themselves on the fabric, simulated.
+
+    Attributes:
+        times_ns: By collective; none where that would take too long.
+        left_out: Kinds of collectives that were not simulated.
+        kinds: All that there are.
+    """
+
+    times_ns: dict[CollectiveKey, int] = field(default_factory=dict)
+    left_out: int = 0
+    kinds: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of them."""
+        if not self.left_out:
+            return ()
+        return (
+            f"alone is not simulated for {self.left_out} of {self.kinds} kinds of "
+            "collectives, because that would take long: compare them with bound",
+        )
+
+
+def alone_events(plan: Plan, topology: Topology) -> int:
+    """Return how many events it takes about to simulate collectives alone."""
+    return sum(events for events, _, _ in _alone_kinds(plan, topology))
+
+
+def alone_times(
+    plan: Plan,
+    topology: Topology,
+    seed: int,
+    switching: Switching,
+    *,
+    events: int = ALONE_EVENTS,
+) -> AloneTimes:
+    """Simulate every kind of collective by itself, the smallest ones first.
+
+    Each has the ports, queue pairs and paths that it has in the run, and no others.
+
+    Args:
+        plan: All that is run.
+        topology: The fabric.
+        seed: For random marks.
+        switching: How packets cross the fabric.
+        events: About how many may be simulated in all.
+
+    Raises:
+        RunFailed: If a simulated collective does not end.
+    """
+    times_ns: dict[CollectiveKey, int] = {}
+    left_out = kinds = 0
+    for cost, keys, alone in _alone_kinds(plan, topology):
+        kinds += 1
+        if cost > events:
+            left_out += 1
+            continue
+        events -= cost
+        found = simulate(alone(), topology, seed, switching)
+        (time_ns,) = found.values()
+        times_ns |= dict.fromkeys(keys, time_ns)
+    return AloneTimes(times_ns=times_ns, left_out=left_out, kinds=kinds)
+
+
+def _alone_kinds(
+    plan: Plan, topology: Topology
+) -> list[tuple[int, list[CollectiveKey], Callable[[], Plan]]]:
+    """Return by kind of collective: its events, which they are, and its plan alone."""
+    if not plan.agents:
+        return []
+    path_mtu = plan.agents[0].transport.path_mtu
+    links = longest_path(topology)
+    found = []
+    for kind, keys in _collectives(plan).items():
+        # Groups of the same members have queue pairs, and so paths, of their own.
+        by_group: dict[str, list[CollectiveKey]] = {}
+        for key in keys:
+            by_group.setdefault(key.group, []).append(key)
+        traffic = schedule_traffic(
+            kind.how,
+            nranks=len(kind.members),
+            root=kind.root,
+            input_bytes=kind.input_bytes,
+            matrix=kind.matrix,
+            path_mtu=path_mtu,
+        )
+        events = (
+            len(topology.links) * _EVENTS_PER_LINK
+            + traffic.messages * _EVENTS_PER_MESSAGE
+            + traffic.packets * (links + 1)
+        )
+        found += [
+            (events, same, partial(collective_alone, plan, *same[0]))
+            for same in by_group.values()
+        ]
+    return sorted(found, key=lambda each: each[0])
+
+
+def _schedule_bounds(
+    plan: Plan, models: Mapping[str, FabricModel]
+) -> dict[str, ScheduleBounds]:
+    """Return by job what finds bounds."""
+    transport = plan.agents[0].transport
+    parts = 1
+    if transport.reordering_packets > 0:
+        # Each packet may take a path of its own.
+        parts = MAX_MESSAGE_BYTES
+    elif transport.split == "even":
+        parts = 1 + max(
+            (pair.index for rank in plan.ranks() for pair in rank.queue_pairs),
+            default=0,
+        )
+    return {
+        job: ScheduleBounds(
+            model,
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+            parts=parts,
+            message_bytes=transport.message_bytes,
+        )
+        for job, model in models.items()
+    }
+
+
+def fair_times(plan: Plan, topology: Topology) -> FairTimesOf:
+    """Return what says how long the messages of a job take that share ports fairly."""
+    transport = plan.agents[0].transport
+    of_job = {
+        job: FairTimes(model, path_mtu=transport.path_mtu, verb=transport.verb)
+        for job, model in _models(plan, topology).items()
+    }
+
+    def times_ns(
+        job: str, messages: Sequence[tuple[int, int, int, int]]
+    ) -> Sequence[int]:
+        return of_job[job].times_ns(messages)
+
+    return times_ns
+
+
+def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
+    by_job: dict[str, list[RankPlan]] = {}
+    for rank in plan.ranks():
+        by_job.setdefault(rank.program.job, []).append(rank)
+    return by_job
+
+
+def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
+    """Return by job what is known of the fabric under its ranks."""
+    host_of_port = {port.number: port.host for port in plan.ports()}
+    overhead_bytes = overhead_bytes_of(plan.family())
+    transport = plan.agents[0].transport
+    burst_bytes = transport.max_burst_packets * (transport.path_mtu + overhead_bytes)
+    return {
+        job: replace(
+            fabric_model(
+                topology,
+                {rank.program.rank: host_of_port[rank.port] for rank in ranks},
+                overhead_bytes=overhead_bytes,
+                burst_bytes=burst_bytes,
+            ),
+            local_bps={
+                (rank.program.rank, pair.peer_rank): pair.local_rate_bps
+                for rank in ranks
+                for pair in rank.queue_pairs
+                if pair.local_rate_bps is not None
+            },
+        )
+        for job, ranks in _by_job(plan).items()
+    }
+
+
+def simulate(
+    plan: Plan, topology: Topology, seed: int, switching: Switching
+) -> dict[CollectiveKey, int]:
+    """Return the time of every collective in one simulated iteration.
+
+    Raises:
+        RunFailed: If the simulated job does not end.
+    """
+    result = simulate_plan(
+        plan,
+        topology,
+        seed=seed,
+        warmup=0,
+        measured=1,
+        switching=switching,
+    )
+    return durations(plan, result)
+
+
+def path_draws(
+    fabric: FabricKind, topology: Topology, seed: int, *, known: EcmpHash | None
+) -> list[Switching]:
+    """Return how packets cross a fabric that is predicted: several if nobody knows.
+
+    Args:
+        fabric: Draws them.
+        topology: Hosts, switches and links.
+        seed: Of the first draw; the others have the next ones.
+        known: How its switches choose; None: nobody knows.
+    """
+    switching = fabric.switching(seed)
+    if known is not None:
+        return [replace(switching, ecmp=known)]
+    has_choice = any(map(topology.has_choice, topology.switches))
+    return [
+        replace(switching, ecmp=fabric.ecmp_hash(seed + draw))
+        for draw in range(DRAWS if has_choice else 1)
+    ]
+
+
+def simulate_run(
+    plan: Plan, topology: Topology, seed: int, switching: Switching, faults: Faults
+) -> tuple[dict[CollectiveKey, int], SimulationResult]:
+    """Return the mean time of every collective in what a run does, and the simulation.
+
+    One iteration is simulated where all are alike: of one job without faults, whose
+    congestion control keeps no rate and whose packets all arrive.  Otherwise all are.
+
+    Raises:
+        RunFailed: If the simulated job does not end.
+    """
+    settings = plan.agents[0].settings
+
+    def simulated(warmup: int, measured: int | None) -> SimulationResult:
+        return simulated_with(
+            LinkFaults(faults.links, topology),
+            faults.links,
+            plan,
+            lambda happening: simulate_plan(
+                plan,
+                topology,
+                seed=seed,
+                warmup=warmup,
+                measured=measured,
+                switching=switching,
+                faults=happening,
+            ),
+            may_never_begin=True,
+        )
+
+    is_one = faults == Faults() and len(_by_job(plan)) == 1
+    control = plan.agents[0].transport.congestion_control
+    if not is_one or control not in _WITHOUT_MEMORY:
+        result = simulated(settings.warmup, None)
+        return durations(plan, result, warmup=settings.warmup), result
+    one = simulated(0, 1)
+    if one.dropped:
+        # Timers and queues go on from one iteration to the next.
+        with suppress(RunFailed):
+            result = simulated(settings.warmup, None)
+            return durations(plan, result, warmup=settings.warmup), result
+    return durations(plan, one), one
+
+
+def lost_in(result: SimulationResult) -> int:
+    """Return how many packets were dropped, or disturbed on purpose."""
+    return sum(result.dropped.values()) + sum(result.injected.values())
+
+
+def early_timeouts(resent: int, lost: int) -> tuple[str, ...]:
+    """Say that timeouts were shorter than what packets take under load, if they were.
+
+    Args:
+        resent: Packets that were sent again because no answer came in time.
+        lost: Packets that were dropped, lost or damaged, or that the peer asked for.
+    """
+    if not resent or lost:
+        return ()
+    return (
+        f"timeouts are shorter than what packets take under load: {resent} are sent "
+        "again although none is lost; raise transport.retransmit_timeout, or lower "
+        "transport.window",
+    )
+
+
+def simulate_draws(
+    plan: Plan,
+    topology: Topology,
+    seed: int,
+    draws: Sequence[Switching],
+    faults: Faults,
+) -> tuple[dict[str, dict[CollectiveKey, int]], tuple[str, ...]]:
+    """Do ``simulate_run`` for each of several draws of the paths.
+
+    Returns:
+        By source: ``simulate``, or that with the number of the draw if there are more;
+        and what is to be said of it: timeouts that are too short, and that with faults
+        a run need not come to its end, and is made all the same.
+
+    Raises:
+        RunFailed: If a simulated job without faults does not end.
+    """
+    name = f"{SIMULATE}{DRAW}{{}}" if len(draws) > 1 else SIMULATE
+    try:
+        found = [
+            simulate_run(plan, topology, seed, switching, faults) for switching in draws
+        ]
+    except RunFailed as error:
+        if faults == Faults():
+            raise
+        return {}, (f"nothing is predicted with these faults: {error}",)
+    notes = [
+        early_timeouts(result.resent_for_timeout, lost_in(result))
+        for _, result in found
+    ]
+    return {
+        name.format(number): times for number, (times, _) in enumerate(found)
+    }, tuple(f"simulated: {note}" for note in max(notes))
+
+
+def medians(
+    predictions: Mapping[str, Mapping[CollectiveKey, int]],
+) -> dict[str, dict[CollectiveKey, int]]:
+    """Return by source, its draws taken together, the median of each collective."""
+    drawn: dict[str, dict[CollectiveKey, list[int]]] = {}
+    for name, times_ns in predictions.items():
+        of_source = drawn.setdefault(name.partition(DRAW)[0], {})
+        for key, time_ns in times_ns.items():
+            of_source.setdefault(key, []).append(time_ns)
+    return {
+        source: {key: round(median(times)) for key, times in of_source.items()}
+        for source, of_source in drawn.items()
+    }
+
+
+def durations(
+    plan: Plan, result: SimulationResult, *, warmup: int = 0
+) -> dict[CollectiveKey, int]:
+    """Return the mean duration of every collective after so many iterations."""
+    joiner = CollectiveJoiner(OperationTable(plan), warmup=warmup)
+    times: dict[CollectiveKey, list[int]] = {}
+    for record in joiner.add(result.records):
+        if record.measured:
+            times.setdefault(record.identity.key, []).append(record.duration_ns)
+    return {key: round(sum(values) / len(values)) for key, values in times.items()}
+
+
+async def apart(function: Callable[..., T], *args: object) -> T:
+    """Call in a process of its own, so that the event loop stays free.
+
+    Raises:
+        RunFailed: If the process is killed; else what *function* raises.
+    """
+    loop = asyncio.get_running_loop()
+    # Spawned, not forked: gRPC does not survive a fork.
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        return await loop.run_in_executor(pool, function, *args)
+    except BrokenProcessPool:
+        raise RunFailed("simulation", "its process was killed") from None
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,308 @@
+"""What a run says of itself: its manifest, its fabric and transport in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import chakram
+from chakram.config.jobs import TraceFiles
+from chakram.foundation.units import format_size
+from chakram.plan.isolated_collective import settings_alone
+from chakram.preparation.experiment_warnings import experiment_warnings
+from chakram.preparation.job_loading import LoadedJob, job_warnings
+from chakram.preparation.planning import run_settings
+from chakram.preparation.plugin_versions import plug_in_versions
+from chakram.run_directory import provenance
+from chakram.run_directory.manifest import RunManifest
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.config.transport import Faults
+    from chakram.control.events import AgentDescription
+    from chakram.plan.plan import RunSettings
+    from chakram.plan.transport import TransportPlan
+    from chakram.predict.simulator.run_plan import SimulationResult
+    from chakram.preparation.predictions import FlowBound
+    from chakram.records.run_records import CollectiveKey
+    from chakram.run_directory.message_columns import FairTimesOf, WaysOf
+    from chakram.switch.profiles import Switching
+
+
+@dataclass(slots=True)
+class Reference:
+    """What measured times are compared with, in ns by collective.
+
+    Attributes:
+        bounds: What the same schedules take at least.
+        alone: What they take by themselves on the fabric.
+        ceilings: What no algorithm beats.
+        predictions: What models say, by source.
+        flow_bound: What says how long a message takes at least; None if nobody knows.
+        fair_times: What says how long messages take together; likewise.
+        ways: What says which ways messages take; likewise.
+        notes: What is to be said of all that.
+    """
+
+    bounds: dict[CollectiveKey, int] = field(default_factory=dict)
+    alone: dict[CollectiveKey, int] = field(default_factory=dict)
+    ceilings: dict[CollectiveKey, int] = field(default_factory=dict)
+    predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
+    flow_bound: FlowBound | None = None
+    fair_times: FairTimesOf | None = None
+    ways: WaysOf | None = None
+    notes: tuple[str, ...] = ()
+
+
+def manifest_of(
+    experiment: Experiment,
+    jobs: Sequence[LoadedJob],
+    transport: TransportPlan,
+    *,
+    run_id: str,
+    started: datetime,
+    world: str | None = None,
+    alone: str | None = None,
+) -> RunManifest:
+    """Return what stands in ``run.json`` when a run begins; *alone*: of that job."""
+    settings = run_settings(experiment)
+    if alone is not None:
+        jobs = [job for job in jobs if job.name == alone]
+        settings = settings_alone(settings, alone)
+    scales = {str(job.size_scale) for job in experiment.jobs}
+    return RunManifest(
+        run_id=run_id,
+        name=experiment.name,
+        case=None if alone is None else f"{alone} alone",
+        world=world or experiment.fabric.kind,
+        started_at=started.isoformat(timespec="seconds"),
+        fabric=experiment.written.fabric.describe(),
+        family=experiment.fabric.family,
+        transport=describe_transport(
+            transport, experiment.transport.congestion_control.describe()
+        ),
+        seed=experiment.seed,
+        dilation=experiment.dilation,
+        size_scale=scales.pop() if len(scales) == 1 else "various",
+        warmup=experiment.iterations.warmup,
+        measured=experiment.iterations.measured,
+        sync=experiment.iterations.sync,
+        traces={
+            job.name: {
+                "trace": job.trace,
+                "producer": job.producer,
+                "nodes": job.nodes,
+                "sha256": job.digest,
+            }
+            for job in jobs
+        },
+        jobs=_jobs(experiment, jobs, settings),
+        experiment=experiment.written.model_dump(mode="json", by_alias=True),
+        versions=provenance.versions() | plug_in_versions(experiment),
+        compiled=provenance.compiled(),
+        host=provenance.host_facts(),
+        banners=_banners(experiment, jobs),
+    )
+
+
+def _jobs(
+    experiment: Experiment, jobs: Sequence[LoadedJob], settings: RunSettings
+) -> dict[str, dict[str, Any]]:
+    described: dict[str, dict[str, Any]] = {}
+    jobs_of_file = {job.name: job for job in experiment.jobs}
+    for job in jobs:
+        own = settings.of(job.name)
+        trace = jobs_of_file[job.name].trace
+        described[job.name] = {
+            "ranks": job.nranks,
+            "offset_ns": own.offset_ns,
+            "iterations": None
+            if own.is_background
+            else settings.iterations_of(job.name),
+            "order": own.order,
+            "policy": own.policy,
+            "resources": jobs_of_file[job.name].resources,
+            "replicated_rank": trace.rank
+            if isinstance(trace, TraceFiles) and trace.replicate is not None
+            else None,
+        }
+    return described
+
+
+def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
+    banners = [
+        *job_warnings(jobs),
+        *experiment_warnings(experiment),
+    ]
+    if experiment.faults.drop:
+        banners.append(
+            f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
+        )
+    banners += [
+        f"fault: {each.fault().describe()}"
+        for each in experiment.written.faults.packets
+    ]
+    banners += [f"fault: {each.describe()}" for each in experiment.written.faults.links]
+    return tuple(banners)
+
+
+def agent_facts(
+    descriptions: Mapping[str, AgentDescription],
+) -> dict[str, dict[str, object]]:
+    """Return what ``run.json`` has about each agent."""
+    return {
+        name: {
+            "version": agent.version,
+            "protocol": agent.protocol,
+            "python": agent.python,
+            "kernel": agent.kernel,
+            "host": agent.host,
+            "compiled": agent.compiled,
+        }
+        for name, agent in descriptions.items()
+    }
+
+
+def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
+    """Return warnings about agents of another version, or that run uncompiled.
+
+    An agent that speaks another protocol is refused when it is connected.
+    """
+    ours = chakram.__version__
+    return [
+        *(
+            f"agent {name} is chakram {agent.version}, the controller {ours}: they "
+            "speak one protocol, but may generate and measure traffic differently "
+            "(install the same version on both)"
+            for name, agent in descriptions.items()
+            if agent.version != ours
+        ),
+        *(
+            f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
+            for name, agent in descriptions.items()
+            if not agent.compiled
+        ),
+    ]
+
+
+def simulated_banners(
+    result: SimulationResult, switching: Switching
+) -> tuple[str, ...]:
+    """Return what is to be said of the switches of a simulation, and what they did."""
+    found: list[str] = []
+    profile = switching.profile
+    if profile.name != "fifo":
+        found.append(
+            f"simulated: switches as of profile {profile.name}; a host that is paused "
+            "holds its answers back like its data"
+        )
+    if profile.balancing != "hash":
+        found.append(
+            f"simulated: a path is chosen for every packet ({profile.balancing})"
+        )
+    drops = {reason: count for reason, count in result.dropped.items() if count}
+    if drops:
+        what = "bursts" if result.burst_packets > 1 else "packets"
+        text = ", ".join(f"{reason} {count}" for reason, count in drops.items())
+        found.append(f"simulated: {what} dropped: {text}")
+    if result.cycle:
+        found.append(
+            "simulated: pauses can wait for one another for ever (deadlock), in a "
+            f"circle of {len(result.cycle)} ports: {', '.join(result.cycle)}"
+        )
+    paused_ns = result.paused_ns
+    if paused_ns:
+        longest = max(paused_ns, key=lambda port: paused_ns[port])
+        found.append(
+            f"simulated: {len(paused_ns)} ports were paused, longest {longest}: "
+            f"{paused_ns[longest] / 1e3:.0f} us"
+        )
+    return tuple(found)
+
+
+def injected_banners(
+    injected: Mapping[str, int],
+    disturbed: Sequence[int],
+    faults: Faults,
+    *,
+    alone: str | None = None,
+) -> tuple[str, ...]:
+    """Return what is to be said of the packets that were disturbed on purpose.
+
+    Args:
+        injected: By what was done, how many.
+        disturbed: By entry of ``faults.packets``, how many.
+        faults: What the experiment says.
+        alone: The one job of the run; None: all of them.
+    """
+    if not faults.drop and not faults.packets:
+        return ()
+    found = ", ".join(f"{name} {count}" for name, count in injected.items())
+    return (
+        f"fault: packets disturbed: {found or 'none, no packet fitted'}",
+        # A rule that hits nothing must not hide behind those that do.
+        *(
+            f"fault: faults.packets[{index}] disturbed no packet: {each['fault']}"
+            for index, each in enumerate(faults_disturbed(disturbed, faults))
+            if not each["packets"]
+            and (alone is None or faults.packets[index].job in (None, alone))
+        ),
+    )
+
+
+def invalid_banners(invalid: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what is to be said of packets that were not taken, by reason.
+
+    What a fault has made of packets is told of the fault.
+    """
+    foreign = invalid.get("address", 0)
+    if not foreign:
+        return ()
+    return (
+        f"{foreign} packet(s) came from other addresses than the plan has for their "
+        "queue pairs, and were dropped: somebody else sends to these ports, or "
+        "addresses are translated on the way",
+    )
+
+
+def verification_banners(found: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what is to be said of packets that had been changed when they arrived."""
+    banners = []
+    if count := found.get("icrc_errors", 0):
+        banners.append(
+            f"{count} packet(s) arrived with a wrong ICRC, and were dropped: something "
+            "on the way changes bits"
+        )
+    if count := found.get("wrong_payloads", 0):
+        banners.append(
+            f"{count} packet(s) arrived with a right ICRC and a wrong payload, and "
+            "were taken (#wrong): they were changed before the ICRC was made, or "
+            "behind the last device that checks it"
+        )
+    return tuple(banners)
+
+
+def faults_disturbed(
+    disturbed: Sequence[int], faults: Faults
+) -> tuple[dict[str, Any], ...]:
+    """Return every entry of ``faults.packets`` in words, with what it has disturbed."""
+    return tuple(
+        {
+            "kind": each.fault().name,
+            "fault": each.fault().describe(),
+            "packets": packets,
+        }
+        for each, packets in zip(faults.packets, disturbed, strict=True)
+    )
+
+
+def describe_transport(transport: TransportPlan, congestion_control: str) -> str:
+    """Return the transport in one line; *congestion_control* says which and how."""
+    return (
+        f"RC {transport.verb.upper()}, path MTU {transport.path_mtu}, "
+        f"window {format_size(transport.window_bytes)}, "
+        f"congestion control {congestion_control}, "
+        f"bursts of {transport.max_burst_packets}"
+    )

@@ -1,0 +1,225 @@
+"""Saved plans: the programs of an experiment in a file, instead of its traces.
+
+Programs depend on the traces, on how they are read and lowered, and on the algorithms;
+not on fabric (but for its dilation), transport or placement, which may change from run
+to run.  A file says of what it was made, and is refused where the experiment says
+otherwise or one of its inputs has changed since.  Inputs that are not there any more
+are not missed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from chakram import __version__
+from chakram.chakra.sets.find_files import find_trace_set
+from chakram.collectives.algorithms import ALGORITHMS, user_algorithms
+from chakram.config.jobs import Job, TraceFiles
+from chakram.control.plan_file import (
+    MAX_FILE_BYTES,
+    SavedInput,
+    SavedJob,
+    SavedPlan,
+    decode,
+    encode,
+)
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import PlanError
+from chakram.foundation.units import about_size, format_size
+from chakram.preparation.job_loading import LoadedJob, load_jobs, placement_options
+from chakram.preparation.plugin_versions import plug_ins_of
+from chakram.program.lowering import LoweredJob
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+
+
+_READ_TRACES = "read the traces in every run"
+_SAVE_AGAIN = "save it again with `chakram plan ... --save`"
+
+_NOT_IN_PROGRAMS = {"name", "placement", "start_ns", "repeat"}
+"""What of a job its programs do not depend on."""
+
+
+def jobs_of(experiment: Experiment, plan_file: Path | None) -> list[LoadedJob]:
+    """Return the jobs of an experiment, from a saved plan or from its traces.
+
+    Raises:
+        ChakramError: If they cannot be had; see ``load_plan`` and ``load_jobs``.
+    """
+    if plan_file is not None:
+        return load_plan(plan_file, experiment)
+    return load_jobs(experiment)
+
+
+def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
+    """Write the programs of the loaded jobs of an experiment to a file.
+
+    Raises:
+        PlanError: If it cannot be written, or would hold more than is read.
+    """
+    data = encode(
+        SavedPlan(
+            made_by=__version__,
+            jobs=tuple(
+                SavedJob(
+                    name=job.name,
+                    settings=_settings(experiment, wanted),
+                    trace=job.trace,
+                    producer=job.producer,
+                    digest=job.digest,
+                    nodes=job.nodes,
+                    warnings=job.warnings,
+                    programs=job.programs,
+                )
+                for wanted, job in zip(experiment.jobs, jobs, strict=True)
+            ),
+            inputs=tuple(map(_input, dict.fromkeys(_inputs(experiment)))),
+        )
+    )
+    if len(data) > MAX_FILE_BYTES:
+        raise PlanError(
+            str(path),
+            f"would take {about_size(len(data))}; at most "
+            f"{format_size(MAX_FILE_BYTES)} are read",
+            _READ_TRACES,
+        )
+    try:
+        decode(data, where=str(path))
+    except PlanError as error:
+        raise PlanError(
+            error.where, f"could not be read again: {error.found}", _READ_TRACES
+        ) from None
+    temporary = path.with_name(f"{path.name}.part")
+    try:
+        # Whoever reads it meanwhile sees the old file or the new one.
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise PlanError(
+            str(path), f"cannot be written: {error.strerror}", "choose another place"
+        ) from error
+
+
+def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
+    """Return the jobs of an experiment from a saved plan.
+
+    Raises:
+        PlanError: If the file is none, or does not fit the experiment or its traces.
+    """
+    data = read_bounded(
+        path,
+        limit_bytes=MAX_FILE_BYTES,
+        error=PlanError,
+        size_hint="is it a saved plan?",
+    )
+    plan = decode(data, where=str(path))
+    if plan.made_by != __version__:
+        raise PlanError(
+            str(path),
+            f"was made by chakram {plan.made_by}, and this is {__version__}",
+            _SAVE_AGAIN,
+        )
+    names = [job.name for job in plan.jobs]
+    wanted_names = [job.name for job in experiment.jobs]
+    if names != wanted_names:
+        raise PlanError(
+            str(path),
+            f"has the jobs {', '.join(names)}, the experiment has "
+            f"{', '.join(wanted_names)}",
+            _SAVE_AGAIN,
+        )
+    for wanted, job in zip(experiment.jobs, plan.jobs, strict=True):
+        if job.settings != _settings(experiment, wanted):
+            raise PlanError(
+                f"{path}: job {job.name}",
+                "was saved for another trace, or for other settings of trace, compute, "
+                "sizes, dilation, order, collectives or barrier than those of the "
+                "experiment",
+                _SAVE_AGAIN,
+            )
+    for saved in plan.inputs:
+        if _has_changed(saved):
+            raise PlanError(
+                str(path), f"{saved.path} has changed since it was saved", _SAVE_AGAIN
+            )
+    return [
+        LoadedJob(
+            name=job.name,
+            trace=job.trace,
+            producer=job.producer,
+            digest=job.digest,
+            nodes=job.nodes,
+            lowered=LoweredJob(programs=job.programs, warnings=()),
+            warnings=job.warnings,
+            size_scale=str(wanted.size_scale),
+            placement=placement_options(wanted.placement),
+        )
+        for wanted, job in zip(experiment.jobs, plan.jobs, strict=True)
+    ]
+
+
+def _settings(experiment: Experiment, job: Job) -> str:
+    """Return the digest of what the programs of a job depend on."""
+    said = {
+        "job": job.model_dump(mode="json", exclude=_NOT_IN_PROGRAMS),
+        "collectives": experiment.model_dump(mode="json", include={"collectives"}),
+        "barrier": experiment.iterations.sync == "barrier",
+    }
+    if packages := [
+        each.package for each in plug_ins_of(experiment) if each.noun == ALGORITHMS.noun
+    ]:
+        said["packages"] = packages
+    text = json.dumps(said, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _inputs(experiment: Experiment) -> Iterator[Path]:
+    """Yield the files that programs are made from."""
+    for job in experiment.jobs:
+        if isinstance(job.trace, TraceFiles):
+            with find_trace_set(job.trace.path) as found:
+                yield from found.paths()
+            if job.trace.comm_groups is not None:
+                yield Path(job.trace.comm_groups)
+        else:
+            yield from _paths_in(job.trace)
+    for choice in experiment.collectives.values():
+        for user in user_algorithms(choice):
+            path = Path(user.path)
+            yield from (path.iterdir() if path.is_dir() else [path])
+
+
+def _paths_in(value: object) -> Iterator[Path]:
+    """Yield the paths that made-up traces are told of, however deep."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _paths_in(getattr(value, name))
+
+
+def _input(path: Path) -> SavedInput:
+    path = path.absolute()
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise PlanError(str(path), f"cannot be read: {error.strerror}") from error
+    return SavedInput(
+        path=str(path), size_bytes=state.st_size, changed_ns=state.st_mtime_ns
+    )
+
+
+def _has_changed(saved: SavedInput) -> bool:
+    try:
+        state = Path(saved.path).stat()
+    except OSError:
+        return False
+    return (state.st_size, state.st_mtime_ns) != (saved.size_bytes, saved.changed_ns)

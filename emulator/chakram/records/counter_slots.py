@@ -1,0 +1,195 @@
+"""The counters that the data plane keeps while it runs, as slots of one flat array.
+
+A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory and only ever
+adds to it; whoever wants to know reads a copy.  The layout stands here, once, so that
+the data plane writes plain integers and the exporter gives them names and units, which
+``chakram.records.counter_definitions`` declares:
+
+====================  ================================================================
+slots                 contents
+====================  ================================================================
+one per name          ``COUNTER_NAMES``, found by ``slot(name)``
+28 per collective     flows by completion time: ``FCT_BUCKET_BOUNDS_NS`` and one more
+                      for longer ones, not cumulative; ``fct_slot(op, bucket)``
+one per collective    sum of the completion times in ns; ``fct_sum_slot(op)``
+29 per distribution   of ``DISTRIBUTIONS``: its buckets, with the same bounds, and the
+                      sum of its times; ``distribution_slot(name)`` is the first
+64, one per fault     packets that the faults of a run have disturbed, in their order;
+                      ``fault_slot(index)``
+====================  ================================================================
+
+All slots count upwards, so the counters of several shards or agents simply add.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.plan.packet_faults import MAX_FAULTS
+from chakram.records.counter_definitions import (
+    Counter,
+    PortStatistics,
+    ProcessStatistics,
+    QueuePairStatistics,
+    counters_of,
+)
+
+COUNTERS: tuple[Counter, ...] = tuple(
+    counter
+    for kind in (QueuePairStatistics, PortStatistics, ProcessStatistics)
+    for counter in counters_of(kind)
+    if counter.slot is not None
+)
+"""The counters that have a slot, in the order of their slots."""
+
+COUNTER_NAMES: tuple[str, ...] = tuple(str(counter.slot) for counter in COUNTERS)
+"""Names of the scalar slots, in order."""
+
+FCT_BUCKET_BOUNDS_NS: tuple[int, ...] = tuple(1000 << n for n in range(27))
+"""Upper bounds, inclusive: 1 us, 2 us, 4 us ... 67.1 s."""
+
+FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
+"""Buckets of one histogram: one per bound, and one for what is longer."""
+
+OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
+"""The collectives in the order of their histograms."""
+
+INJECTED = tuple(
+    name.removeprefix("injected_")
+    for name in COUNTER_NAMES
+    if name.startswith("injected_")
+)
+"""What ports do to packets on purpose; each has a counter ``injected_...``."""
+
+INVALID = tuple(
+    name.removeprefix("invalid_")
+    for name in COUNTER_NAMES
+    if name.startswith("invalid_")
+)
+"""What may be wrong with a packet; each has a counter ``invalid_...``."""
+
+_SLOTS = {name: index for index, name in enumerate(COUNTER_NAMES)}
+_OP_SLOTS = {
+    op: len(COUNTER_NAMES) + index * (FCT_BUCKETS + 1) for index, op in enumerate(OPS)
+}
+
+DISTRIBUTIONS = (
+    "round_trip",  # from a packet that asks for an acknowledgement to that
+    "pacing_error",  # how much later than its pace allowed a burst was offered
+    "generator_lag",  # how long something due waited for the loop
+)
+"""Names of the distributions of times beside those of completion, in order."""
+
+_FIRST_DISTRIBUTION = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
+
+_FIRST_FAULT = _FIRST_DISTRIBUTION + len(DISTRIBUTIONS) * (FCT_BUCKETS + 1)
+
+TOTAL_SLOTS = _FIRST_FAULT + MAX_FAULTS
+"""Length of the array."""
+
+
+def slot(name: str) -> int:
+    """Return the index of the scalar counter *name*.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    try:
+        return _SLOTS[name]
+    except KeyError:
+        raise ValueError(f"there is no counter {name!r}") from None
+
+
+def fct_bucket(fct_ns: int) -> int:
+    """Return the number of the bucket of a completion time.
+
+    It is the first whose bound is not below *fct_ns*.
+    """
+    # Bounds double, so the number is the length of "how many microseconds more than
+    # one, rounded up": no search.
+    bucket = (max(fct_ns, 1) - 1) // 1000
+    return min(bucket.bit_length(), FCT_BUCKETS - 1)
+
+
+def fct_slot(op: CollectiveOp, bucket: int) -> int:
+    """Return the index of one bucket of the completion times of *op*.
+
+    Raises:
+        ValueError: If there is no such bucket.
+    """
+    if not 0 <= bucket < FCT_BUCKETS:
+        raise ValueError(f"there is no bucket {bucket}")
+    return _OP_SLOTS[op] + bucket
+
+
+def fct_sum_slot(op: CollectiveOp) -> int:
+    """Return the index of the sum, in ns, of the completion times of *op*."""
+    return _OP_SLOTS[op] + FCT_BUCKETS
+
+
+def distribution_slot(name: str) -> int:
+    """Return the index of the first bucket of a distribution; its sum is the last.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    return _FIRST_DISTRIBUTION + DISTRIBUTIONS.index(name) * (FCT_BUCKETS + 1)
+
+
+def fault_slot(index: int) -> int:
+    """Return the index of what the fault at *index* of a run has hit.
+
+    Raises:
+        ValueError: If a run cannot have so many.
+    """
+    if not 0 <= index < MAX_FAULTS:
+        raise ValueError(f"there is no fault {index}")
+    return _FIRST_FAULT + index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FctHistogram:
+    """Completion times of the flows of one collective.
+
+    ``counts`` are those of the single buckets, not cumulative.
+    """
+
+    op: CollectiveOp
+    counts: tuple[int, ...]
+    sum_ns: int
+
+    @property
+    def total(self) -> int:
+        """All flows of the histogram."""
+        return sum(self.counts)
+
+
+def fct_histograms(values: Sequence[int]) -> list[FctHistogram]:
+    """Return the histograms in an array of counters; those without a flow left out."""
+    histograms = []
+    for op in OPS:
+        first = _OP_SLOTS[op]
+        counts = tuple(values[first : first + FCT_BUCKETS])
+        if any(counts):
+            histograms.append(
+                FctHistogram(op=op, counts=counts, sum_ns=values[fct_sum_slot(op)])
+            )
+    return histograms
+
+
+def sum_counters(arrays: Iterable[Sequence[int]]) -> array[int]:
+    """Return the counters of several shards or agents as one array.
+
+    Raises:
+        ValueError: If one of them has another length than ``TOTAL_SLOTS``.
+    """
+    total = array("q", bytes(8 * TOTAL_SLOTS))
+    for values in arrays:
+        if len(values) != TOTAL_SLOTS:
+            raise ValueError(f"{len(values)} counters instead of {TOTAL_SLOTS}")
+        for index, value in enumerate(values):
+            total[index] += value
+    return total

@@ -1,0 +1,208 @@
+"""From rows of numbers to named records: what the rows of a run mean.
+
+Rows name ranks and operations by number (``chakram.records.row_layout``); the plan says
+what the numbers stand for.  Flows stay columns, because there are millions of them;
+collectives become objects, because a collective is the work of several ranks and its
+record exists only when their shares have been joined.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import ROOTED, CollectiveOp
+from chakram.foundation.errors import PlanError
+from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from chakram.program.operations import POINT_TO_POINT, RankProgram
+from chakram.records.row_layout import IterationRow, rows_of
+from chakram.records.run_records import (
+    CollectiveIdentity,
+    CollectiveKey,
+    RankRecord,
+)
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import Plan
+
+
+class OperationTable:
+    """Looks up what the numbers in rows stand for.
+
+    Operations of all ranks have one number each: ``first[rank] + operation``.
+
+    Attributes:
+        identities: All collectives and point-to-point messages of an iteration.
+        first: By rank number, the number of its first operation.
+        identity_of: By operation number, index into ``identities``; -1 for compute.
+        ranks: By rank number: job, and rank in the job.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Number the operations of *plan*.
+
+        Raises:
+            PlanError: If the numbers of its ranks are not 0, 1, 2 ...
+        """
+        ranks = plan.ranks()
+        if [rank.number for rank in ranks] != list(range(len(ranks))):
+            raise PlanError(f"plan {plan.run_id}", "ranks are not numbered 0, 1, 2 ...")
+        self.ranks = [(rank.program.job, rank.program.rank) for rank in ranks]
+        self.first = array("q")
+        self.identity_of = array("q")
+        self._receives = bytearray()
+        index_of: dict[CollectiveKey, int] = {}
+        found: list[CollectiveIdentity] = []
+        shares: list[int] = []
+        for rank in ranks:
+            program = rank.program
+            self.first.append(len(self.identity_of))
+            for row, kind in enumerate(program.columns.kinds):
+                self._receives.append(kind == RECEIVE)
+                if kind == COMPUTE:
+                    self.identity_of.append(-1)
+                    continue
+                key = _key(program, row)
+                index = index_of.setdefault(key, len(found))
+                if index == len(found):
+                    found.append(_identity(program, row, key))
+                    shares.append(0)
+                elif kind != COLLECTIVE:
+                    other = _identity(program, row, key)
+                    found[index] = (
+                        replace(
+                            found[index],
+                            name=other.name,
+                            send_node_id=other.send_node_id,
+                        )
+                        if kind == SEND
+                        else replace(
+                            found[index],
+                            receive_name=other.receive_name,
+                            receive_node_id=other.receive_node_id,
+                        )
+                    )
+                shares[index] += 1
+                self.identity_of.append(index)
+        self.identities = [
+            replace(identity, shares=count)
+            for identity, count in zip(found, shares, strict=True)
+        ]
+
+    def operation_number(self, rank: int, operation: int) -> int:
+        """Return the number of an operation among those of all ranks.
+
+        Raises:
+            ValueError: If there is no such rank or no such operation.
+        """
+        if 0 <= rank < len(self.first) and operation >= 0:
+            end = (
+                self.first[rank + 1]
+                if rank + 1 < len(self.first)
+                else len(self.identity_of)
+            )
+            if self.first[rank] + operation < end:
+                return self.first[rank] + operation
+        raise ValueError(f"the plan has no operation {operation} of rank {rank}")
+
+    def rank(self, number: int) -> tuple[str, int]:
+        """Return job and rank in the job of the rank *number*.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if not 0 <= number < len(self.ranks):
+            raise ValueError(f"the plan has no rank number {number}")
+        return self.ranks[number]
+
+    def is_receive(self, number: int) -> bool:
+        """Tell whether an operation is the receiving side of a message."""
+        return bool(self._receives[number])
+
+
+def _key(program: RankProgram, row: int) -> CollectiveKey:
+    """Return what an operation that communicates is a share of."""
+    columns = program.columns
+    target, number = columns.targets[row], columns.numbers[row]
+    if columns.kinds[row] == COLLECTIVE:
+        return CollectiveKey(program.job, program.groups[target].name, number)
+    ends = program.rank, program.peers[target]
+    source, destination = ends if columns.kinds[row] == SEND else ends[::-1]
+    pair = f"{POINT_TO_POINT}:{source}>{destination}"
+    return CollectiveKey(program.job, pair, number)
+
+
+def _identity(program: RankProgram, row: int, key: CollectiveKey) -> CollectiveIdentity:
+    """Return what an operation is a share of, as far as one rank knows it."""
+    columns = program.columns
+    kind, name = columns.kinds[row], columns.name(row)
+    if kind == COLLECTIVE:
+        op, algorithm = columns.all_algorithms[columns.algorithms[row]]
+        return CollectiveIdentity(
+            key=key,
+            name=name,
+            op=op,
+            algorithm=algorithm,
+            nranks=len(program.groups[columns.targets[row]].ranks),
+            root=columns.details[row] if op in ROOTED else None,
+            input_bytes=columns.amounts[row],
+            trace_bytes=columns.trace_bytes[row],
+            shares=0,
+        )
+    node_id = columns.node_id(row)
+    return CollectiveIdentity(
+        key=key,
+        name=name,
+        op=CollectiveOp.SEND_RECV,
+        algorithm="send",
+        nranks=2,
+        root=None,
+        input_bytes=columns.amounts[row],
+        trace_bytes=columns.trace_bytes[row],
+        shares=0,
+        send_node_id=node_id if kind == SEND else None,
+        receive_node_id=node_id if kind == RECEIVE else None,
+        receive_name=name if kind == RECEIVE else None,
+    )
+
+
+def columns(rows: array[int], fields: Sequence[str]) -> dict[str, array[int]]:
+    """Return the columns of a flat table by name.
+
+    Raises:
+        ValueError: If *rows* does not hold whole rows.
+    """
+    width = len(fields)
+    if len(rows) % width:
+        raise ValueError(f"{len(rows)} numbers are not rows of {width}")
+    return {name: rows[index::width] for index, name in enumerate(fields)}
+
+
+def rank_records(
+    rows: array[int],
+    operations: OperationTable,
+    *,
+    warmup: int,
+    offsets_ns: Sequence[int] = (),
+) -> list[RankRecord]:
+    """Return the iterations of ranks in *rows* (of ``ITERATION_FIELDS``).
+
+    Raises:
+        ValueError: If a row does not belong to the plan.
+    """
+    records = []
+    for row in rows_of(IterationRow, rows):
+        job, rank = operations.rank(row.rank)
+        offset_ns = offsets_ns[row.rank] if offsets_ns else 0
+        values = row._asdict() | {
+            "number": row.rank,
+            "job": job,
+            "rank": rank,
+            "measured": row.iteration >= warmup,
+            "start_ns": row.start_ns + offset_ns,
+            "end_ns": row.end_ns + offset_ns,
+        }
+        records.append(RankRecord(**values))
+    return records

@@ -1,0 +1,16 @@
+# C types of early.py, for the compiled form.
+
+from chakram.replay.queue_pair_roles cimport Pair
+from chakram.roce.events cimport MessageReceived
+
+
+cdef class EarlyMessages:
+    cdef readonly long long count
+    cdef readonly long long refused
+    cdef long long _limit
+    cdef dict _by_key
+
+    cpdef keep(
+        self, long long key, Pair pair, long long immediate, MessageReceived event
+    )
+    cpdef list take(self, long long key)

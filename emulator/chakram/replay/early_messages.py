@@ -1,0 +1,53 @@
+# cython: language_level=3, annotation_typing=False
+"""Messages that come before their rank has reached the operation they belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.replay.queue_pair_roles import Pair
+    from chakram.roce.events import MessageReceived
+
+    Early = tuple[Pair, int, MessageReceived]
+    """The queue pair that a message came on, its immediate data, and how it came."""
+
+__all__ = ["EARLY_LIMIT", "EarlyMessages"]
+
+EARLY_LIMIT = 1 << 20
+"""Messages that a rank keeps; more are nobody's honest work."""
+
+
+class EarlyMessages:
+    """Early messages by the key of their operation, in the order in which they came.
+
+    Attributes:
+        count: Messages that are kept now.
+        refused: Messages that were not, because there were too many already.
+    """
+
+    __slots__ = ("_by_key", "_limit", "count", "refused")
+
+    def __init__(self, limit: int = EARLY_LIMIT) -> None:
+        self.count = 0
+        self.refused = 0
+        self._limit = limit
+        self._by_key: dict[int, list[Early]] = {}
+
+    def keep(
+        self, key: int, pair: Pair, immediate: int, event: MessageReceived
+    ) -> None:
+        """Keep a message for the operation *key*."""
+        if self.count >= self._limit:
+            self.refused += 1
+            return
+        self.count += 1
+        self._by_key.setdefault(key, []).append((pair, immediate, event))
+
+    def take(self, key: int) -> list[Early]:
+        """Return and forget the messages of an operation, oldest first."""
+        rows = self._by_key.pop(key, None)
+        if rows is None:
+            return []
+        self.count -= len(rows)
+        return rows

@@ -1,0 +1,204 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""Writes what a rank did as rows of numbers; ``chakram.records.row_layout`` names them.
+
+A row is filled where it stands and appended as bytes: compiled, its numbers never
+become objects.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.records.row_layout import (
+    ARRIVAL_FIELDS,
+    COMPUTATION_FIELDS,
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    SHARE_FIELDS,
+    UNKNOWN,
+)
+
+if TYPE_CHECKING:
+    from chakram.records.row_layout import RecordRows
+    from chakram.replay.rank_progress import ActiveOperation, Activity, Flow
+    from chakram.roce.events import SendCompleted
+
+__all__ = ["RowWriter"]
+
+_UNKNOWN = UNKNOWN
+
+
+def _row(fields: tuple[str, ...]) -> array[int]:
+    return array("q", (0 for _ in fields))
+
+
+class RowWriter:
+    """Writes the rows of one rank.
+
+    Args:
+        records: Where they go.
+        number: Of the rank in the plan.
+    """
+
+    __slots__ = (
+        "_arrival",
+        "_arrival_bytes",
+        "_computation",
+        "_computation_bytes",
+        "_flow",
+        "_flow_bytes",
+        "_iteration",
+        "_iteration_bytes",
+        "_number",
+        "_records",
+        "_share",
+        "_share_bytes",
+    )
+
+    def __init__(self, records: RecordRows, number: int) -> None:
+        self._records = records
+        self._number = number
+        # Each row twice: its numbers, and its bytes.
+        self._flow = _row(FLOW_FIELDS)
+        self._flow_bytes = memoryview(self._flow).cast("B")
+        self._share = _row(SHARE_FIELDS)
+        self._share_bytes = memoryview(self._share).cast("B")
+        self._arrival = _row(ARRIVAL_FIELDS)
+        self._arrival_bytes = memoryview(self._arrival).cast("B")
+        self._computation = _row(COMPUTATION_FIELDS)
+        self._computation_bytes = memoryview(self._computation).cast("B")
+        self._iteration = _row(ITERATION_FIELDS)
+        self._iteration_bytes = memoryview(self._iteration).cast("B")
+
+    def flow(
+        self,
+        iteration: int,
+        qpn: int,
+        active: ActiveOperation,
+        flow: Flow,
+        event: SendCompleted,
+        wait_ns: int,
+    ) -> None:
+        """Write one message of an operation.
+
+        *wait_ns*: how long it waited for the generator.
+        """
+        expansion = active.expansion
+        send = flow.send
+        row = self._flow
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = active.index
+        row[3] = expansion.send_steps[send]
+        row[4] = expansion.send_channels[send]
+        row[5] = expansion.send_peers[send]
+        row[6] = qpn
+        row[7] = event.size_bytes
+        row[8] = flow.ready_ns
+        row[9] = event.posted_ns
+        row[10] = event.first_sent_ns
+        row[11] = event.last_acked_ns
+        row[12] = event.rate_at_start_bps or 0
+        row[13] = event.packets
+        row[14] = event.retransmitted
+        row[15] = event.cnps
+        row[16] = wait_ns
+        row[17] = flow.cause_kind
+        row[18] = flow.cause_rank
+        row[19] = flow.cause_number
+        row[20] = row[4] << 32 | event.message_id
+        parts = event.parts
+        if parts is None:
+            for at in range(21, len(row)):
+                row[at] = _UNKNOWN
+        else:
+            row[21] = parts.departed_ns
+            row[22] = parts.received_ns
+            row[23] = parts.own_port_ns
+            row[24] = parts.window_ns
+            row[25] = parts.pace_ns
+            row[26] = parts.pause_ns
+            row[27] = parts.transfer_ns
+            row[28] = parts.repair_ns
+            row[29] = parts.queue_ns
+            row[30] = parts.switch_pause_ns
+            row[31] = parts.serialise_ns
+            row[32] = parts.queue_port
+            row[33] = parts.pause_port
+            row[34] = parts.slow_ns
+            row[35] = parts.slow_port
+        self._records.flows.frombytes(self._flow_bytes)
+
+    def share(self, iteration: int, active: ActiveOperation) -> None:
+        """Write the rank's share of one operation that has ended."""
+        row = self._share
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = active.index
+        row[3] = active.ready_ns
+        row[4] = active.start_ns
+        row[5] = active.end_ns
+        row[6] = active.sent_bytes
+        row[7] = active.received_bytes
+        row[8] = active.generator_wait_ns
+        row[9] = active.retransmitted
+        row[10] = active.ce
+        row[11] = active.slip_ns
+        row[12] = active.wrong
+        row[13] = active.released_by
+        row[14] = active.end_kind
+        row[15] = active.end_rank
+        row[16] = active.end_number
+        self._records.shares.frombytes(self._share_bytes)
+
+    def arrival(
+        self, iteration: int, operation: int, peer: int, number: int, received_ns: int
+    ) -> None:
+        """Write when a message was complete; ``ArrivalRow`` says what is what."""
+        row = self._arrival
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = operation
+        row[3] = peer
+        row[4] = number
+        row[5] = received_ns
+        self._records.arrivals.frombytes(self._arrival_bytes)
+
+    def computation(
+        self,
+        iteration: int,
+        index: int,
+        ready_ns: int,
+        start_ns: int,
+        end_ns: int,
+        released_by: int,
+        held_by: int,
+    ) -> None:
+        """Write one computation; ``ComputationRow`` says what the numbers are."""
+        row = self._computation
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = index
+        row[3] = ready_ns
+        row[4] = start_ns
+        row[5] = end_ns
+        row[6] = released_by
+        row[7] = held_by
+        self._records.computations.frombytes(self._computation_bytes)
+
+    def iteration(
+        self, iteration: int, start_ns: int, end_ns: int, activity: Activity
+    ) -> None:
+        """Write one iteration, and how its time was spent."""
+        row = self._iteration
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = start_ns
+        row[3] = end_ns
+        row[4] = activity.compute_ns
+        row[5] = activity.communication_ns
+        row[6] = activity.exposed_ns
+        row[7] = activity.idle_ns
+        self._records.iterations.frombytes(self._iteration_bytes)

@@ -1,0 +1,353 @@
+"""The page of several runs side by side: what ``chakram report A B`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from chakram.analysis.comparison import compare, sentences, setting_text
+from chakram.analysis.comparison_inputs import run_settings, side_of_runs
+from chakram.console.number_format import MISSING, percent_text
+from chakram.console.summary_document import summary_document
+from chakram.foundation.units import about_size, format_rate, format_time
+from chakram.report import page
+from chakram.report.blocks import Facts, Table
+from chakram.report.columns import percentiles
+from chakram.report.result_plots import WHOLE, Curve, curves
+from chakram.report.run import curves as run_curves
+from chakram.report.run.data import RunData
+from chakram.report.run.page import notes_of, raw_files, title_of
+from chakram.report.run.rows import RANK_PARTS, ReportRow, report_rows
+from chakram.report.run.traffic import SESSION_PERCENTS
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_RUNS = len(_LETTERS)
+_DIFFERENCES_SHOWN, _CAUSES_SHOWN = 100, 12
+
+
+class _Runs(dict[str, RunData]):
+    """The runs of a page by letter."""
+
+    def seen(self, *letters: str) -> str:
+        """Return where something was observed in any of them."""
+        return ", ".join(dict.fromkeys(data.seen(*letters) for data in self.values()))
+
+
+def compare_page(results: Sequence[RunResults]) -> str:
+    """Return the page of two to 26 runs as HTML; the first is what others are held to.
+
+    Raises:
+        RunDirectoryError: If a directory cannot be read.
+    """
+    runs = _Runs(zip(_LETTERS, map(RunData, results), strict=False))
+    rows = {letter: report_rows(data) for letter, data in runs.items()}
+    banners = [
+        f"{letter}: {banner}"
+        for letter, data in runs.items()
+        for banner in data.summary.banners
+    ]
+    sections = [
+        _verdicts(runs),
+        _runs(runs),
+        _differences(runs),
+        _iterations(runs),
+        _collectives(runs, rows),
+        _bandwidth(runs, rows),
+        _completion_times(runs),
+        _sessions(runs),
+        *(
+            replace(raw_files(data.results.path), title=f"Raw files of {letter}")
+            for letter, data in runs.items()
+        ),
+    ]
+    return page.render_page(
+        title=_title(runs),
+        lead="Differences below the spread of a run (CV) say nothing. Factors are over "
+        "A.",
+        notes=_notes(runs),
+        banners=banners,
+        sections=sections,
+        document={
+            letter: summary_document(data.summary) for letter, data in runs.items()
+        },
+    )
+
+
+def _title(runs: Mapping[str, RunData]) -> str:
+    """Return the names of runs, or of those of one name what they differ in."""
+    names = {letter: title_of(data) for letter, data in runs.items()}
+    rows = _settings_that_differ(runs)
+    if len(set(names.values())) > 1 or len(rows) != 1:
+        return " against ".join(f"{each}: {name}" for each, name in names.items())
+    ((key, *values),) = rows
+    sides = " against ".join(
+        f"{value} ({letter})" for letter, value in zip(runs, values, strict=True)
+    )
+    return f"{names['A']}: {key} {sides}"
+
+
+def _notes(runs: Mapping[str, RunData]) -> list[str]:
+    """Return what holds for runs; of all of them said once."""
+    of = {letter: notes_of(data) for letter, data in runs.items()}
+    return list(
+        dict.fromkeys(
+            note if all(note in each for each in of.values()) else f"{letter}: {note}"
+            for letter, notes in of.items()
+            for note in notes
+        )
+    )
+
+
+@page.section("What differs", "c")
+def _verdicts(runs: _Runs) -> page.Parts:
+    """Return what ``chakram compare`` says of each run and the first."""
+    (first, *others) = (
+        side_of_runs(data.results.path, [data.results]) for data in runs.values()
+    )
+    rows: list[tuple[str, str]] = []
+    parts: dict[str, dict[str, float]] = {}
+    for letter, other in zip(list(runs)[1:], others, strict=True):
+        found = compare(first, other)
+        told = sentences(found)
+        rows.append((f"{letter} against A", told[0].replace(" in B", f" in {letter}")))
+        rows += [("", each.replace("A -> B", f"A -> {letter}")) for each in told[1:]]
+        for each in found.levels.get("part", ()):
+            line = parts.setdefault(each.label, {"A": each.a.mean_ns})
+            line[letter] = each.b.mean_ns
+    yield Facts(rows=tuple(rows), observed="")
+    if parts:
+        largest = sorted(parts.items(), key=lambda item: -max(item[1].values()))
+        yield _table(
+            "Critical path: what it takes at least, and lost time by cause",
+            runs,
+            [
+                (name, *(format_time(line.get(letter, 0.0)) for letter in runs))
+                for name, line in largest
+            ],
+            left=1,
+            note="Mean of the measured iterations, in sum the iteration.",
+        ).cut(_CAUSES_SHOWN)
+
+
+def _each(
+    what: str, text: Callable[[Any], str], values: Iterable[object]
+) -> tuple[str, ...]:
+    """Return a row: what it is, and the text of the value of each run, if known."""
+    return (what, *(MISSING if each is None else text(each) for each in values))
+
+
+def _table(
+    title: str,
+    runs: Mapping[str, object],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    left: int | None = None,
+    note: str = "",
+) -> Table:
+    return Table(
+        title=title,
+        header=("", *runs),
+        rows=tuple(rows),
+        left=1 + len(runs) if left is None else left,
+        note=note,
+        observed="",
+    )
+
+
+@page.section("Runs")
+def _runs(runs: _Runs) -> page.Parts:
+    manifests = [data.manifest for data in runs.values()]
+    clocks_ns = (each.clock_uncertainty_ns / each.dilation for each in manifests)
+    names = (each.name + f" ({each.case})" * bool(each.case) for each in manifests)
+    bound = (
+        "virtual time"
+        if data.is_simulated
+        else f"{data.summary.generator_bound} of {data.summary.verdicts}"
+        for data in runs.values()
+    )
+    rows = [
+        ("run", *(each.run_id for each in manifests)),
+        ("directory", *(str(data.results.path) for data in runs.values())),
+        ("name", *names),
+        ("world", *(each.world for each in manifests)),
+        ("status", *(each.status for each in manifests)),
+        ("device under test", *(each.fabric for each in manifests)),
+        ("transport", *(each.transport for each in manifests)),
+        ("iterations", *(f"{each.measured} after {each.warmup}" for each in manifests)),
+        ("ranks", *(str(len(data.summary.ranks)) for data in runs.values())),
+        ("generator-bound", *bound),
+        ("clock bound", *map(format_time, clocks_ns)),
+    ]
+    yield _table("Runs", runs, rows)
+
+
+def _settings_that_differ(runs: Mapping[str, RunData]) -> list[tuple[str, ...]]:
+    settings = [
+        {key: setting_text(each) for key, each in run_settings(data.results).items()}
+        for data in runs.values()
+    ]
+    keys = dict.fromkeys(key for each in settings for key in each)
+    return [
+        (key, *(each.get(key, MISSING) for each in settings))
+        for key in keys
+        if len({each.get(key, MISSING) for each in settings}) > 1
+    ]
+
+
+@page.section("Settings that differ")
+def _differences(runs: _Runs) -> page.Parts:
+    rows = _settings_that_differ(runs)
+    if rows:
+        yield page.Observed("(f)")
+        yield _table("Settings that differ", runs, rows).cut(_DIFFERENCES_SHOWN)
+    else:
+        yield "none does: neither settings nor versions."
+
+
+@page.section("Iterations", "c")
+def _iterations(runs: _Runs) -> page.Parts:
+    jobs = dict.fromkeys(
+        each.job for data in runs.values() for each in data.summary.iterations
+    )
+    rows: list[tuple[str, ...]] = []
+    for job in jobs:
+        found = [
+            next((each for each in data.summary.iterations if each.job == job), None)
+            for data in runs.values()
+        ]
+        ratios = [
+            next((each.ratio for each in data.rooflines if each.job == job), None)
+            for data in runs.values()
+        ]
+        means = [None if each is None else each.mean_ns for each in found]
+        rows += [
+            _each(
+                f"JCT of {job}, mean",
+                lambda it: f"{format_time(it.mean_ns)} (CV {percent_text(it.cv)} %)",
+                found,
+            ),
+            _each(f"JCT of {job}, factor", "{:.3f}".format, _factors(means)),
+            _each(f"JCT ratio of {job} (m)", "{:.3f}".format, ratios),
+        ]
+    for what, name in RANK_PARTS.items():
+        shares = []
+        for data in runs.values():
+            total = sum(rank.iteration_ns for rank in data.summary.ranks)
+            own = sum(getattr(rank, name) for rank in data.summary.ranks)
+            shares.append(f"{percent_text(own / total if total else None)} %")
+        rows.append((f"{what}, of the iteration", *shares))
+    counts = [data.summary for data in runs.values()]
+    rows += [
+        ("data packets", *(f"{each.packets:,}" for each in counts)),
+        ("marked CE", *(f"{each.marked:,}" for each in counts)),
+        ("sent again", *(f"{each.retransmitted:,}" for each in counts)),
+        _each(
+            "uplinks: MMR, Jain's index (b)",
+            lambda uplinks: f"{uplinks.max_over_mean:.3f}, {uplinks.jain:.4f}",
+            (each.uplinks for each in counts),
+        ),
+    ]
+    yield _table("Iterations", runs, rows)
+
+
+def _factors(times_ns: Sequence[float | None]) -> list[float | None]:
+    """Return times over the first of them, None where one is not known."""
+    first = times_ns[0]
+    return [
+        None if each is None or first is None else each / max(1.0, first)
+        for each in times_ns
+    ]
+
+
+@page.section("Collectives", "c")
+def _collectives(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
+    by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
+    for letter, own in rows.items():
+        for each in own:
+            row = each.row
+            kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
+            # The algorithm is what may be compared: it does not tell rows apart,
+            # unless a run has several.
+            key = kind if letter not in by_kind.get(kind, {}) else (*kind, each.name)
+            by_kind.setdefault(key, {})[letter] = each
+    if not by_kind:
+        yield "none was measured."
+        return
+    cells = []
+    for found in by_kind.values():
+        example = next(iter(found.values())).row
+        one = [str(example.op), about_size(example.size_bytes), str(example.nranks)]
+        others = [found.get(letter) for letter in rows]
+        factors = _factors([other.row.time_ns if other else None for other in others])
+        for number, (other, factor) in enumerate(zip(others, factors, strict=True)):
+            if other is None:
+                one += [MISSING] * 3
+            else:
+                row, busbw = other.row, other.row.busbw
+                one += [
+                    f"{format_time(row.time_ns)} ({percent_text(row.cv)})",
+                    MISSING if busbw is None else f"{busbw / 1e9:.4g}",
+                    percent_text(other.share),
+                ]
+            if number:
+                one.append(MISSING if factor is None else f"{factor:.3f}")
+        cells.append(tuple(one))
+    header = ["collective", "S", "N"]
+    for letter in rows:
+        header += [f"{letter}: time (CV %)", f"{letter}: GB/s", f"{letter}: % of rate"]
+        header += [f"{letter}/A"] * (letter != "A")
+    yield Table(
+        title="Collectives",
+        header=tuple(header),
+        rows=tuple(cells),
+        observed="",
+        note="Mean times, bus bandwidths and their shares of the line rate. "
+        "Rows are joined by job, collective, ranks and size.",
+    ).cut(_DIFFERENCES_SHOWN)
+
+
+@page.section("Bus bandwidth by size", "c")
+def _bandwidth(runs: _Runs, rows: Mapping[str, Sequence[ReportRow]]) -> page.Parts:
+    lines: dict[str, Curve] = {}
+    for letter, own in rows.items():
+        lines |= run_curves.bandwidth_lines(own, f"{letter}: ")
+    yield (
+        page.Plot(figure=curves(lines, **run_curves.BANDWIDTH))
+        if lines
+        else page.NO_BANDWIDTHS
+    )
+
+
+@page.section("Flow completion times", "c")
+def _completion_times(runs: _Runs) -> page.Parts:
+    lines: dict[str, Curve] = {}
+    for letter, data in runs.items():
+        lines |= run_curves.fct_curves(data.measured, f"{letter}: ")
+    if not lines:
+        yield page.NO_FLOWS
+        return
+    yield page.Plot(
+        figure=curves(lines, **run_curves.COMPLETION, width=WHOLE),
+        caption="Of each line 200 points evenly chosen, and the 100 slowest flows each "
+        "by itself.",
+    )
+
+
+@page.section("Session bandwidth", "c")
+def _sessions(runs: _Runs) -> page.Parts:
+    rates = [data.session_rates for data in runs.values()]
+    rows = []
+    for op in dict.fromkeys(op for each in rates for op in each):
+        found = [
+            percentiles(each[op], SESSION_PERCENTS) if op in each else None
+            for each in rates
+        ]
+        for at, percent in enumerate(SESSION_PERCENTS):
+            values = (None if each is None else each[at] for each in found)
+            rows.append(_each(f"{op}, P{percent:02}", format_rate, values))
+    yield _table("Session bandwidth", runs, rows, left=1) if rows else page.NO_FLOWS

@@ -1,0 +1,326 @@
+"""A run as a timeline that Perfetto opens: events in Chrome's trace format.
+
+Ranks are processes, process groups and streams their threads, collectives and
+computations slices; a message is an arrow from the slice of its sender to that of its
+receiver; how busy ports and links were over time are counters, and how long queues.
+What comes is written at once, so that a run of a million messages needs no more memory
+than its columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from chakram.report.columns import spread
+from chakram.report.run.data import TIME_BINS, NicTraffic, RunData, Shares
+from chakram.report.run.links_over_time import LinksOverTime, links_over_time
+from chakram.run_directory.message_columns import ways_of_path
+
+_FIRST_GROUP, _FIRST_STREAM = 1_000_000, 2_000_000
+"""Numbers of threads; iterations have that of their process.
+
+Perfetto takes thread 0 for that one, so it is to be that and no other's.
+"""
+
+_LEAST_NS = 0.01
+"""More than the error of a time in us, and so little that nobody sees it.
+
+Readers cut times to whole ns: one that was a little less would begin before its end.
+"""
+
+_QUEUES = 64
+"""Of so many ports and classes, those with the longest queues, queues are counted."""
+
+_CHUNK = 20_000
+"""Messages whose columns are turned into numbers of Python at once."""
+
+
+def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[str]:
+    """Write the timeline of a run; return how many events of each kind it has.
+
+    Args:
+        data: The run.
+        write: Takes the next bytes of the JSON.
+
+    Raises:
+        RunDirectoryError: If the run cannot be read.
+    """
+    manifest = data.manifest
+    facts = {
+        "run_id": manifest.run_id,
+        "name": manifest.name,
+        "world": manifest.world,
+        "status": manifest.status,
+        "dilation": manifest.dilation,
+        "time": "since the first rank began, undilated",
+    }
+    write(b'{"displayTimeUnit":"ns","otherData":')
+    write(json.dumps(facts).encode())
+    write(b',"traceEvents":[\n')
+    counts: Counter[str] = Counter()
+    separator = ""
+    for lines in _events(data, counts):
+        write(f"{separator}{lines}".encode())
+        separator = ",\n"
+    write(b"\n]}\n")
+    return counts
+
+
+def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
+    """Yield events as JSON, several at once with commas between them."""
+    shares = data.shares(data.flows)
+    threads = _threads(data, shares)
+    names = data.flows.names
+    # Also of ranks that have ended no iteration.
+    numbers = data.results.rank_numbers()
+    number_of = {place: number + 1 for place, number in numbers.items()}
+    number_of |= {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
+    hosts = {} if data.transport is None else data.transport.ports
+    yield _named("process_name", "ports and links", pid=0)
+    several = len({job for job, _ in number_of}) > 1
+    for (job, rank), pid in number_of.items():
+        port = hosts.get((job, rank))
+        label = f"{job} rank {rank}" if several else f"rank {rank}"
+        label += f" at {port.host}" if port is not None else ""
+        yield _named("process_name", label, pid=pid)
+        yield _event("M", pid=pid, name="process_sort_index", args={"sort_index": pid})
+    for record in data.ranks:
+        start_ns = data.undilated(record.start_ns)
+        counts["iterations"] += 1
+        yield _event(
+            "X",
+            pid=number_of[record.job, record.rank],
+            tid=number_of[record.job, record.rank],
+            ts=_us(start_ns),
+            dur=max(0, data.undilated(record.end_ns) - start_ns) / 1000,
+            name=f"iteration {record.iteration}",
+            args={
+                "measured": record.measured,
+                "compute_us": record.compute_ns / data.dilation / 1000,
+                "exposed_us": record.exposed_ns / data.dilation / 1000,
+                "idle_us": record.idle_ns / data.dilation / 1000,
+            },
+        )
+    for pid in number_of.values():
+        yield _named("thread_name", "iterations", pid=pid, tid=pid)
+    pids = np.zeros(len(shares), np.int64)
+    places = zip(shares["job"].tolist(), shares["rank"].tolist(), strict=True)
+    for at, (job_number, rank) in enumerate(places):
+        pids[at] = number_of.get((str(names["job"][job_number]), rank), 0)
+    tids = np.array([tid for tid, _ in threads], np.int64)
+    called = dict(
+        zip(zip(pids.tolist(), tids.tolist(), strict=True), threads, strict=True)
+    )
+    for (pid, tid), (_, text) in called.items():
+        yield _named("thread_name", text, pid=pid, tid=tid)
+    # An arrow is bound to the slice that is open when a reader comes to it, in order of
+    # time and then of the file: its head stands before slices that begin as it arrives,
+    # its tail behind those that begin as it leaves.
+    total = len(data.flows)
+    yield from _arrows(data, shares.places[total:], pids, tids, "f", counts)
+    for at in range(len(shares)):
+        counts["slices"] += 1
+        own = {name: int(column[at]) for name, column in shares.columns.items()}
+        yield _event(
+            "X",
+            pid=int(pids[at]),
+            tid=int(tids[at]),
+            ts=_us(own["start_ns"]),
+            dur=(own["end_ns"] - own["start_ns"]) / 1000,
+            name=str(names["collective"][own["collective"]]),
+            args={
+                "group": names["group"][own["group"]],
+                **{name: own[name] for name in ("k", "iteration", "sent_bytes")},
+            },
+        )
+    yield from _computations(data, number_of, counts)
+    yield from _arrows(data, shares.places[:total], pids, tids, "s", counts)
+    yield from _counters(data, counts)
+
+
+def _computations(
+    data: RunData, number_of: Mapping[tuple[str, int], int], counts: Counter[str]
+) -> Iterator[str]:
+    """Yield the computations of ranks; a stream is a thread, so none overlap."""
+    names = ("job", "rank", "iteration", "name", "stream", "start_ns", "end_ns")
+    table = data.results.table("operations", "kind", *names)
+    table = table.filter(pc.field("kind") == "compute")
+    threads: dict[tuple[int, object], int] = {}
+    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+        job, rank, iteration, name, stream, start_ns, end_ns = row
+        pid = number_of[job, rank]
+        if (pid, stream) not in threads:
+            tid = threads[pid, stream] = _FIRST_STREAM + len(threads)
+            label = "compute" if stream is None else f"compute, stream {stream}"
+            yield _named("thread_name", label, pid=pid, tid=tid)
+        counts["computations"] += 1
+        yield _event(
+            "X",
+            pid=pid,
+            tid=threads[pid, stream],
+            ts=_us(data.undilated(start_ns)),
+            dur=(end_ns - start_ns) / data.dilation / 1000,
+            name=name,
+            args={"iteration": iteration},
+        )
+
+
+def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
+    """Return thread and its name for each share: one of its group, where it is free.
+
+    Slices of one thread must not overlap; those that do get threads beside it.
+    """
+    found: list[tuple[int, str]] = [(0, "")] * len(shares)
+    ends: dict[tuple[int, int, int], list[int]] = {}
+    known: dict[tuple[int, int, int, int], int] = {}
+    count: Counter[tuple[int, int]] = Counter()
+    order = np.lexsort([shares["end_ns"], shares["start_ns"]])
+    groups = data.flows.names["group"]
+    names = ("job", "rank", "group", "start_ns", "end_ns")
+    rows = np.stack([shares[name][order] for name in names], axis=1)
+    for at, (job, rank, group, start, end) in zip(
+        order.tolist(), rows.tolist(), strict=True
+    ):
+        # Messages of all pairs of a rank share threads: there may be a thousand.
+        is_message = str(groups[group]).startswith("p2p:")
+        key = job, rank, -1 if is_message else group
+        lanes = ends.setdefault(key, [])
+        lane = next(
+            (number for number, free in enumerate(lanes) if free <= start), len(lanes)
+        )
+        if lane == len(lanes):
+            lanes.append(end)
+            count[job, rank] += 1
+            known[(*key, lane)] = _FIRST_GROUP + count[job, rank]
+        lanes[lane] = end
+        label = "messages" if is_message else f"group {groups[group]}"
+        found[at] = known[(*key, lane)], f"{label} ({lane + 1})" if lane else label
+    return found
+
+
+def _arrows(
+    data: RunData, places: Any, pids: Any, tids: Any, end: str, counts: Counter[str]
+) -> Iterator[str]:
+    """Yield one end of the arrow of every message, ``s`` or ``f``, thousands at once.
+
+    *places* are of the slices of the ranks there: without one no arrow would be drawn.
+    """
+    flows = data.flows
+    tail = end == "s"
+    time_ns = flows["first_sent_ns" if tail else "last_acked_ns"]
+    columns = [pids[places], tids[places], (time_ns + _LEAST_NS) / 1000]
+    columns += [flows[name] for name in ("bytes", "step", "retransmitted")]
+    for first in range(0, len(flows), _CHUNK):
+        part = [column[first : first + _CHUNK].tolist() for column in columns]
+        lines = []
+        for number, row in enumerate(zip(*part, strict=True), first + 1):
+            pid, tid, time_us, size, step, again = row
+            more = (
+                f',"args":{{"bytes":{size},"step":{step},"sent_again":{again}}}'
+                if tail
+                else ',"bp":"e"'
+            )
+            lines.append(
+                f'{{"ph":"{end}","id":{number},"cat":"flow","name":"message",'
+                f'"pid":{pid},"tid":{tid},"ts":{time_us:.5f}{more}}}'
+            )
+        if tail:
+            counts["arrows"] += len(lines)
+        yield ",\n".join(lines)
+
+
+def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
+    """Yield how busy ports and links between switches were, and the longest queues."""
+    for name, (unit, values) in _series(data).items():
+        before = None
+        lines = []
+        for number, value in enumerate([*values.round(6).tolist(), 0.0]):
+            if value != before:
+                before = value
+                time_us = _us(round(number * data.bin_ns))
+                lines.append(
+                    _event("C", pid=0, ts=time_us, name=name, args={unit: value})
+                )
+        counts["counters"] += len(lines)
+        yield ",\n".join(lines)
+
+
+def _series(data: RunData) -> dict[str, tuple[str, Any]]:
+    """Return what is counted over time, by name: its unit, and a value per column."""
+    series: dict[str, tuple[str, Any]] = {}
+    if isinstance(data.nics, NicTraffic):
+        ports = {} if data.transport is None else data.transport.ports
+        rates = {
+            port.host: (port.rate_bps or 0) * data.dilation / 1e9
+            for port in ports.values()
+        }
+        for at, host in enumerate(data.nics.hosts):
+            for side in ("transmit", "receive"):
+                shares = getattr(data.nics, side)[at]
+                series[f"{host} {side}"] = "Gbit/s", shares * rates[host]
+    for name, values in _links(data).items():
+        series[name] = "Gbit/s", values
+    sampled = links_over_time(data)
+    if isinstance(sampled, LinksOverTime):
+        longest = sampled.queue_max_bytes.max(axis=1)
+        for at in np.argsort(-longest, kind="stable")[:_QUEUES].tolist():
+            if longest[at]:
+                name = f"queue at {sampled.ports[at]}, class {sampled.classes[at]}"
+                series[name] = "bytes", sampled.queue_max_bytes[at].astype(float)
+    return series
+
+
+def _links(data: RunData) -> dict[str, Any]:
+    """Return the rates of links between switches over time, by the paths of flows."""
+    flows, topology = data.flows, data.topology
+    if isinstance(topology, str) or data.transport is None or not data.end_ns:
+        return {}
+    link_at = {}
+    for link in topology.uplinks():
+        link_at[str(link.a)] = f"{link.name} up"
+        link_at[str(link.b)] = f"{link.name} down"
+    numbers = {name: number for number, name in enumerate(link_at.values())}
+    wire = flows["bytes"] + flows["packets"] * data.transport.overhead_bytes
+    order = np.argsort(flows["path"], kind="stable")
+    bounds = np.searchsorted(flows["path"][order], range(len(flows.names["path"]) + 1))
+    found: list[tuple[Any, Any, Any]] = []
+    for path, first, last in zip(
+        flows.names["path"], bounds[:-1], bounds[1:], strict=True
+    ):
+        own = order[first:last]
+        ways = ways_of_path(path or "")
+        for port in (port for way in ways for port in way if port in link_at):
+            row = np.full(len(own), numbers[link_at[port]])
+            found.append((own, row, wire[own] / len(ways)))
+    if not found:
+        return {}
+    which, rows, parts = map(np.concatenate, zip(*found, strict=True))
+    total = spread(
+        rows,
+        flows["first_sent_ns"][which] / data.bin_ns,
+        flows["last_acked_ns"][which] / data.bin_ns,
+        parts,
+        shape=(len(numbers), TIME_BINS),
+    )
+    return {name: total[number] * 8 / data.bin_ns for name, number in numbers.items()}
+
+
+def _named(what: str, name: str, **place: int) -> str:
+    return _event("M", **place, name=what, args={"name": name})
+
+
+def _us(time_ns: float) -> float:
+    """Return a time in us that is that of the ns, cut to them again."""
+    return round((time_ns + _LEAST_NS) / 1000, 5)
+
+
+def _event(phase: str, **fields: object) -> str:
+    return json.dumps(
+        {"ph": phase, "cat": "run", **fields}, separators=(",", ":"), allow_nan=False
+    )

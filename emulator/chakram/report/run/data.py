@@ -1,0 +1,615 @@
+"""A run as its page needs it: facts, and flows and samples as arrays.
+
+Times are in ns from the start of the first rank, undilated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter, ValidationError
+
+from chakram.analysis.critical_path import Operation
+from chakram.analysis.run_causes import why_of
+from chakram.collectives.ops import CollectiveOp
+from chakram.fabric.fabric_types import Fabric
+from chakram.foundation.errors import ChakramError, InputError
+from chakram.report.columns import mixed_keys, spread, under_way
+from chakram.summary.bandwidth import bus_factor
+from chakram.summary.run_summary import SIMULATE, Measurements, Summary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chakram.analysis.charged_causes import Why
+    from chakram.fabric.fabric_types.base import FabricKind
+    from chakram.records.run_records import CollectiveRecord
+    from chakram.run_directory.reader import RunResults
+    from chakram.topology.topology import Topology
+
+
+OBSERVED = {
+    "b": "counters of the device under test",
+    "c": "the software of the endpoints",
+    "m": "nowhere: a model computed it",
+    "f": "nowhere: the experiment states it",
+    "v": "the simulated endpoints and switches, in virtual time",
+}
+"""Observation points: letters b and c of the BMWG drafts, and three of ours.
+
+Their (a), an instrument at the boundary of the device, does not occur here.
+"""
+
+WHY_FLOWS = 200_000
+"""With more the critical path takes longer than the rest of the page."""
+
+TIME_BINS = 400
+"""Columns of what is drawn over time."""
+
+
+class Flows:
+    """The flows of a run, columns of equal length.
+
+    Of chosen ones a column is made when it is asked for: most of them never are.
+
+    Args:
+        columns: By name.
+        names: The names that the columns of its keys are numbers of.
+        chosen: The rows that are meant, None: all.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, NDArray[np.int64]],
+        names: Mapping[str, tuple[str | None, ...]],
+        chosen: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.names = names
+        self._columns = columns
+        self._chosen = chosen
+        self._made: dict[str, NDArray[np.int64]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[np.int64]:
+        if self._chosen is None:
+            return self._columns[name]
+        if name not in self._made:
+            self._made[name] = self._columns[name][self._chosen]
+        return self._made[name]
+
+    def __len__(self) -> int:
+        if self._chosen is None:
+            return len(self._columns["bytes"])
+        return len(self._chosen)
+
+    def where(self, chosen: NDArray[Any]) -> Flows:
+        """Return those that a mask or their numbers choose."""
+        if chosen.dtype == np.bool_:
+            if chosen.all():
+                return self
+            chosen = np.flatnonzero(chosen)
+        own = chosen if self._chosen is None else self._chosen[chosen]
+        return Flows(self._columns, self.names, own)
+
+    def row(self, at: int) -> dict[str, int]:
+        """Return all columns of one."""
+        at = at if self._chosen is None else int(self._chosen[at])
+        return {name: int(column[at]) for name, column in self._columns.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """When ranks took part in collectives and messages, as far as flows tell.
+
+    ``places`` are the rows of the senders' shares of all flows, then the receivers'.
+    """
+
+    columns: Mapping[str, NDArray[np.int64]]
+    places: NDArray[np.int64]
+
+    def __getitem__(self, name: str) -> NDArray[np.int64]:
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        return len(self.columns["rank"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicTraffic:
+    """Share of its rate that each port used in each bin of time."""
+
+    hosts: tuple[str, ...]
+    transmit: NDArray[np.float64]
+    receive: NDArray[np.float64]
+    bin_ns: float
+    is_sampled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """JCT of one iteration of a job beside what it takes one thing after the other.
+
+    ``compute_ns`` and ``communication_ns`` are those of the rank with the largest sum.
+    """
+
+    job: str
+    iteration_ns: float
+    compute_ns: float
+    communication_ns: float
+
+    @property
+    def ratio(self) -> float | None:
+        """JCT over Roofline_seq."""
+        roofline_ns = self.compute_ns + self.communication_ns
+        return self.iteration_ns / roofline_ns if roofline_ns else None
+
+
+_NUMBERS = (
+    *("iteration", "k", "step", "src", "dst", "bytes", "posted_ns", "first_sent_ns"),
+    *("last_acked_ns", "fct_ns", "rate_at_start_bps", "packets", "retransmitted"),
+    "cnp",
+)
+_NAMES = ("job", "group", "collective")
+_LATE = ("bound_ns",)
+_TIMES = ("posted_ns", "first_sent_ns", "last_acked_ns")
+
+
+class RunData:
+    """What the page of a run is made of.
+
+    All calls may raise ``RunDirectoryError``.
+    """
+
+    def __init__(self, results: RunResults) -> None:
+        self.results = results
+        self.manifest = results.manifest
+        self.ranks = results.ranks()
+        self.transport = results.message_transport()
+        self.dilation = self.manifest.dilation
+        starts_ns = [rank.start_ns for rank in self.ranks]
+        ends_ns = [rank.end_ns for rank in self.ranks]
+        if results.incomplete:
+            # Of iterations that have not ended only what was done is known.
+            for name, start, end in (
+                ("operations", "ready_ns", "end_ns"),
+                ("flows", "posted_ns", "last_acked_ns"),
+            ):
+                table = results.table(name, start, end)
+                if table.num_rows:
+                    starts_ns.append(pc.min(table[start]).as_py())
+                    ends_ns.append(pc.max(table[end]).as_py())
+        self.origin_ns = min(starts_ns, default=0)
+        # In a damaged table all ranks may end before the first one starts.
+        self.end_ns = self.undilated(max((self.origin_ns, *ends_ns)))
+
+    @cached_property
+    def _measurements(self) -> Measurements:
+        return self.results.measurements()
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What ``chakram show`` prints."""
+        return self.results.summary(self._measurements)
+
+    @cached_property
+    def whole_iterations(self) -> frozenset[tuple[str, int]]:
+        """Job and number of the iterations that all ranks of the job have ended."""
+        return frozenset(
+            (each.job, each.iteration) for each in self._measurements.ranks
+        )
+
+    @property
+    def collectives(self) -> Sequence[CollectiveRecord]:
+        """All collectives and messages."""
+        return self._measurements.collectives
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether it ran in virtual time."""
+        return self.manifest.world == SIMULATE
+
+    def seen(self, *letters: str) -> str:
+        """Return where something was observed, by letters of ``OBSERVED``."""
+        found = dict.fromkeys(
+            "v" if self.is_simulated and letter in "bc" else letter
+            for letter in letters
+        )
+        return ", ".join(f"({letter})" for letter in found)
+
+    def undilated(self, time_ns: float) -> float:
+        """Return a time of the records on the axis of the page."""
+        return (time_ns - self.origin_ns) / self.dilation
+
+    @cached_property
+    def fabric(self) -> FabricKind | str:
+        """The section of the experiment; or why it is not known."""
+        section = self.manifest.experiment.get("fabric")
+        if section is None:
+            return "the run does not say what its fabric was"
+        try:
+            return TypeAdapter(Fabric).validate_python(section)
+        except ValidationError as error:
+            return f"this version cannot draw its fabric: {str(error).splitlines()[0]}"
+
+    @cached_property
+    def topology(self) -> Topology | str:
+        """Hosts, switches and links; or why they are not known."""
+        if isinstance(self.fabric, str):
+            return self.fabric
+        nports = len({port.number for port in self._ports.values()}) or None
+        try:
+            found = self.fabric.to_topology(nports)
+        except ChakramError as error:
+            return f"this version cannot draw its fabric: {str(error).splitlines()[0]}"
+        return found or "the experiment does not tell the topology of the fabric"
+
+    @property
+    def _ports(self) -> Mapping[tuple[str, int], Any]:
+        return {} if self.transport is None else self.transport.ports
+
+    @cached_property
+    def flows(self) -> Flows:
+        """All flows, warm-up included; what is unknown is -1."""
+        known = self.results.columns("flows")
+        late = [name for name in _LATE if name in known]
+        names = [*_NAMES, *(["path"] if "path" in known else [])]
+        wanted = [*_NUMBERS, *late, *names, "measured"]
+        table = self.results.table("flows", *wanted).unify_dictionaries()
+        empty = np.full(table.num_rows, -1, np.int64)
+        columns = {
+            name: _numbers(table[name]) if name in wanted else empty
+            for name in (*_NUMBERS, *_LATE)
+        }
+        columns["measured"] = _numbers(table["measured"].cast(pa.int64()))
+        found: dict[str, tuple[str | None, ...]] = {"path": ()}
+        columns["path"] = empty
+        for name in names:
+            column = table[name].combine_chunks()
+            found[name] = tuple(column.dictionary.to_pylist())
+            columns[name] = _numbers(pa.chunked_array([column.indices]))
+        for name in _TIMES:
+            columns[name] = (columns[name] - self.origin_ns) // self.dilation
+        for name in ("fct_ns", *late):
+            unknown = columns[name] < 0
+            columns[name] = np.where(unknown, -1, columns[name] // self.dilation)
+        return Flows(columns, found)
+
+    @cached_property
+    def measured(self) -> Flows:
+        """The flows of measured iterations that cross a port."""
+        flows = self.flows
+        chosen = flows["measured"] == 1
+        if self.transport is not None and self.transport.within_hosts:
+            places = {name: number for number, name in enumerate(flows.names["job"])}
+            within = [
+                (places[job] << 42) | (src << 21) | dst
+                for job, src, dst in self.transport.within_hosts
+                if job in places
+            ]
+            chosen &= ~np.isin(self.pairs(flows), within)
+        return flows.where(chosen)
+
+    @staticmethod
+    def shares(flows: Flows) -> Shares:
+        """Return the part of each rank in each collective: one row for both.
+
+        From its first message posted, or the first one to it sent, to the last one
+        acknowledged.
+        """
+        names = ("iteration", "job", "collective", "group", "k")
+        keys = {name: np.tile(flows[name], 2) for name in names}
+        keys["rank"] = np.concatenate([flows["src"], flows["dst"]])
+        _, first, places = np.unique(
+            mixed_keys(list(keys.values())), return_index=True, return_inverse=True
+        )
+        start = np.concatenate([flows["posted_ns"], flows["first_sent_ns"]])
+        starts = np.full(len(first), np.iinfo(np.int64).max)
+        np.minimum.at(starts, places, start)
+        ends = np.zeros(len(first), np.int64)
+        np.maximum.at(ends, places, np.tile(flows["last_acked_ns"], 2))
+        sent = np.concatenate([flows["bytes"], np.zeros_like(flows["bytes"])])
+        return Shares(
+            columns={
+                **{name: column[first] for name, column in keys.items()},
+                "start_ns": starts,
+                "end_ns": ends,
+                "sent_bytes": np.bincount(
+                    places, weights=sent, minlength=len(first)
+                ).astype(np.int64),
+            },
+            places=places,
+        )
+
+    @staticmethod
+    def pairs(flows: Flows) -> NDArray[np.int64]:
+        """Return a number for the job, sender and receiver of each flow."""
+        return (flows["job"] << 42) | (flows["src"] << 21) | flows["dst"]
+
+    @cached_property
+    def why(self) -> Why | str:
+        """What its time was lost by, or why that is not known."""
+        if len(self.measured) > WHY_FLOWS:
+            return f"it has more than {WHY_FLOWS:,} flows; ask `chakram why` of the run"
+        try:
+            return why_of(self.results)
+        except InputError as error:
+            return f"it {error.found}"
+
+    @cached_property
+    def faults(self) -> list[dict[str, Any]]:
+        """What was done on purpose; times on the axis of the page, None if unknown."""
+        return [
+            {
+                name: value
+                if value is None or not name.endswith("_ns")
+                else self.undilated(value)
+                for name, value in row.items()
+            }
+            for row in self.results.table("faults").to_pylist()
+        ]
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The operations of the slowest measured iteration, computations among them.
+
+        That of the longest critical path, where there is one; none in runs that did
+        not record them.
+        """
+        why = self.why
+        if isinstance(why, str) or why.path is None:
+            return []
+        table = self.results.table("operations", *Operation._fields, "job", "iteration")
+        table = table.filter(
+            (pc.field("job") == why.path.job)
+            & (pc.field("iteration") == why.path.iteration)
+        )
+        names = Operation._fields
+        columns = (table[name].to_pylist() for name in names)
+        return list(map(Operation._make, zip(*columns, strict=True)))
+
+    @cached_property
+    def session_rates(self) -> dict[str, NDArray[np.float64]]:
+        """Bandwidth of every session in bit/s, by collective.
+
+        A session is a pair of ranks; its bandwidth is its payload over the time in
+        which at least one message of it is under way.
+        """
+        found = {}
+        flows = self.measured.where(self.measured["bytes"] > 0)
+        for number, op in enumerate(flows.names["collective"]):
+            own = flows.where(flows["collective"] == number)
+            if len(own):
+                _, busy_ns, places = under_way(
+                    self.pairs(own), own["posted_ns"], own["last_acked_ns"]
+                )
+                sent = np.bincount(places, weights=own["bytes"])
+                found[str(op)] = 8e9 * sent / np.maximum(busy_ns, 1)
+        return found
+
+    @cached_property
+    def rate_of(self) -> dict[tuple[str, int], float | None]:
+        """Rate of every rank in bit/s, undilated: its share of its port."""
+        sharing = Counter(port.number for port in self._ports.values())
+        return {
+            place: None
+            if not port.rate_bps
+            else port.rate_bps * self.dilation / sharing[port.number]
+            for place, port in self._ports.items()
+        }
+
+    def line_rate(self, job: str) -> float | None:
+        """Return B_acc of a job in bit/s: the least rate of its ranks."""
+        rates = [rate for (name, _), rate in self.rate_of.items() if name == job]
+        known = [rate for rate in rates if rate is not None]
+        return min(known) if known and len(known) == len(rates) else None
+
+    @cached_property
+    def payload_share(self) -> float | None:
+        """Part of a full packet's layer-2 bytes that is payload."""
+        if self.transport is None:
+            return None
+        mtu = self.transport.path_mtu
+        return mtu / (mtu + self.transport.overhead_bytes)
+
+    @cached_property
+    def rooflines(self) -> tuple[Roofline, ...]:
+        """JCT and Roofline_seq of the jobs whose ports have rates.
+
+        A rank's communication is the sum of 8 S algo_factor / B_acc over the
+        collectives that it takes part in, and over the messages that it sends.
+        """
+        flows = self.flows
+        keys = (flows["job"] << 42) | (flows["group"] << 21)
+        members: dict[tuple[int, int], set[int]] = {}
+        for side in ("src", "dst"):
+            for key in np.unique(keys | flows[side]).tolist():
+                place = (key >> 42, (key >> 21) & 0x1FFFFF)
+                members.setdefault(place, set()).add(key & 0x1FFFFF)
+        jobs = {name: number for number, name in enumerate(flows.names["job"])}
+        groups = {name: number for number, name in enumerate(flows.names["group"])}
+        found = []
+        for iteration in self.summary.iterations:
+            rate = self.line_rate(iteration.job)
+            if rate is None:
+                continue
+            bits: defaultdict[int, float] = defaultdict(float)
+            seen = set()
+            for record in self.collectives:
+                identity = record.identity
+                if identity.key.job != iteration.job or identity.key in seen:
+                    continue
+                seen.add(identity.key)
+                place = jobs.get(iteration.job, -1), groups.get(identity.key.group, -1)
+                ranks = members.get(place, set())
+                if identity.op is CollectiveOp.SEND_RECV and record.critical:
+                    ranks = {record.critical.src}
+                factor = bus_factor(identity.op, nranks=identity.nranks)
+                for rank in ranks:
+                    bits[rank] += 8 * identity.size_bytes * float(factor)
+            computes = {
+                rank.rank: rank.compute_ns
+                for rank in self.summary.ranks
+                if rank.job == iteration.job
+            }
+            compute_ns, communication_ns = max(
+                (
+                    (computes.get(rank, 0.0), bits[rank] * 1e9 / rate)
+                    for rank in {*computes, *bits}
+                ),
+                key=sum,
+                default=(0.0, 0.0),
+            )
+            found.append(
+                Roofline(
+                    job=iteration.job,
+                    iteration_ns=iteration.mean_ns,
+                    compute_ns=compute_ns,
+                    communication_ns=communication_ns,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def bin_ns(self) -> float:
+        """How long a column of what is drawn over time is."""
+        return max(1.0, self.end_ns / TIME_BINS)
+
+    @cached_property
+    def nics(self) -> NicTraffic | str:
+        """How busy ports were over time, or why that is not known.
+
+        From samples of the ports; else the bytes of flows, spread evenly between their
+        first packet and their last acknowledgement.
+        """
+        rates = {
+            port.number: (port.host, port.rate_bps * self.dilation)
+            for port in self._ports.values()
+            if port.rate_bps
+        }
+        if not rates:
+            return "the ports of this run have no rate"
+        if not self.end_ns:
+            return "no rank has done an iteration"
+        order = sorted(rates)
+        row_of = np.full(max(order) + 1, -1)
+        row_of[order] = np.arange(len(order))
+        capacity = np.array([rates[port][1] for port in order]) * self.bin_ns / 8e9
+        sampled = self._sampled_nics(row_of, len(order))
+        if sampled is None and not (self.flows["packets"] > 0).any():
+            return "no flow was recorded"
+        both = sampled or self._nics_of_flows(row_of, len(order))
+        transmit, receive = (bytes_ / capacity[:, None] for bytes_ in both)
+        return NicTraffic(
+            hosts=tuple(rates[port][0] for port in order),
+            transmit=transmit,
+            receive=receive,
+            bin_ns=self.bin_ns,
+            is_sampled=sampled is not None,
+        )
+
+    def deltas(
+        self,
+        table: str,
+        keys: tuple[str, ...],
+        counters: tuple[str, ...],
+        values: tuple[str, ...] = (),
+    ) -> dict[str, NDArray[np.int64]] | None:
+        """Return what counters grew by between samples; None if nobody sampled them.
+
+        Returns:
+            The keys, ``start_ns`` and ``end_ns`` of each interval, the growth, and
+            *values* as they are.
+        """
+        found = self.results.table(table, *keys, "time_ns", *counters, *values)
+        found = found.unify_dictionaries()
+        if not found.num_rows or any(
+            found[name].null_count == found.num_rows for name in counters
+        ):
+            return None
+        columns: dict[str, NDArray[np.int64]] = {}
+        for name in (*keys, "time_ns", *counters, *values):
+            column = found[name]
+            if pa.types.is_dictionary(column.type):
+                column = pa.chunked_array([column.combine_chunks().indices])
+            columns[name] = _numbers(column)
+        order = np.lexsort([columns["time_ns"], *(columns[key] for key in keys)])
+        columns = {name: column[order] for name, column in columns.items()}
+        first = np.ones(len(order), bool)
+        first[1:] = np.any(
+            [columns[key][1:] != columns[key][:-1] for key in keys], axis=0
+        )
+        if np.count_nonzero(first) == len(order):
+            return None  # one sample each: of the end
+        time_ns = (columns.pop("time_ns") - self.origin_ns) / self.dilation
+        before = {
+            name: np.where(first, 0, np.roll(columns[name], 1)) for name in counters
+        }
+        return {
+            **{key: columns[key] for key in keys},
+            "start_ns": np.where(first, 0, np.roll(time_ns, 1)),
+            "end_ns": time_ns,
+            **{name: columns[name] - before[name] for name in counters},
+            **{name: columns[name] for name in values},
+        }
+
+    def _sampled_nics(
+        self, row_of: NDArray[np.int64], count: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        found = self.deltas("ports", ("port", "shard"), ("tx_bytes", "rx_bytes"))
+        if found is None:
+            return None
+        known = (found["port"] < len(row_of)) & (found["start_ns"] >= 0)
+        rows = row_of[np.where(known, found["port"], 0)]
+        known &= rows >= 0
+        transmit, receive = (
+            spread(
+                rows[known],
+                found["start_ns"][known] / self.bin_ns,
+                found["end_ns"][known] / self.bin_ns,
+                found[name][known],
+                shape=(count, TIME_BINS),
+            )
+            for name in ("tx_bytes", "rx_bytes")
+        )
+        return transmit, receive
+
+    def _nics_of_flows(
+        self, row_of: NDArray[np.int64], count: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        flows = self.flows
+        overhead = 0 if self.transport is None else self.transport.overhead_bytes
+        amounts = flows["bytes"] + flows["packets"] * overhead
+        ranks = 1 + max((rank for _, rank in self._ports), default=0)
+        port_of = np.zeros((len(flows.names["job"]), ranks), np.int64)
+        jobs = {name: number for number, name in enumerate(flows.names["job"])}
+        for (job, rank), port in self._ports.items():
+            if job in jobs:
+                port_of[jobs[job], rank] = port.number
+        sides = (row_of[port_of[flows["job"], flows[side]]] for side in ("src", "dst"))
+        crossing = flows["packets"] > 0
+        transmit, receive = (
+            spread(
+                rows[known],
+                flows["first_sent_ns"][known] / self.bin_ns,
+                flows["last_acked_ns"][known] / self.bin_ns,
+                amounts[known],
+                shape=(count, TIME_BINS),
+            )
+            for rows in sides
+            # Ports without a rate have no row.
+            for known in [crossing & (rows >= 0)]
+        )
+        return transmit, receive
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    if column.null_count:
+        column = pc.fill_null(column, -1)
+    found: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+    return found

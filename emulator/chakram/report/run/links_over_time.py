@@ -1,0 +1,104 @@
+"""What the links of a run did over time: arrays of its samples of links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chakram.report.columns import mixed_keys, spread
+from chakram.report.run.data import TIME_BINS, RunData
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksOverTime:
+    """Series of ports and traffic classes, each a row of ``TIME_BINS`` columns.
+
+    Attributes:
+        ports: Of each series its port, as in ``links``.
+        classes: And its traffic class.
+        busy: Share of the link's rate that was used; 0 where it has no rate.
+        queue_max_bytes: The longest queue in the column.
+        marked: Packets marked in the column.
+        drops: Packets dropped likewise.
+        pauses: Pause frames that the port got.
+        paused: Share of the column that the class was paused for.
+        bin_ns: How long a column is.
+    """
+
+    ports: tuple[str, ...]
+    classes: tuple[int, ...]
+    busy: NDArray[np.float64]
+    queue_max_bytes: NDArray[np.int64]
+    marked: NDArray[np.float64]
+    drops: NDArray[np.float64]
+    pauses: NDArray[np.float64]
+    paused: NDArray[np.float64]
+    bin_ns: float
+
+
+def links_over_time(data: RunData) -> LinksOverTime | str:
+    """Return what links did over time, or why that is not known."""
+    keys = ("port", "traffic_class")
+    counters = ("bytes", "marked", "drops", "pauses", "paused_ns")
+    found = data.deltas("link_samples", keys, counters, ("queue_max_bytes",))
+    if found is None or not data.end_ns:
+        if data.is_simulated or any(
+            link.marked is not None for link in data.summary.links
+        ):
+            return "nobody took samples of its links (records.sample_bin)"
+        return "nobody sees into these switches (into simulated and modelled ones)"
+    names = data.results.table("link_samples", "port").unify_dictionaries()["port"]
+    port_names = names.chunk(0).dictionary.to_pylist()
+    _, first, rows = np.unique(
+        mixed_keys([found[key] for key in keys]),
+        return_index=True,
+        return_inverse=True,
+    )
+    ports = tuple(port_names[at] for at in found["port"][first].tolist())
+    shape = (len(first), TIME_BINS)
+    starts, ends = (found[name] / data.bin_ns for name in ("start_ns", "end_ns"))
+    grown = {
+        name: spread(rows, starts, ends, found[name], shape=shape) for name in counters
+    }
+    rates = {
+        link.port: (link.rate_bps or 0) * data.dilation for link in data.results.links()
+    }
+    capacity = np.array([rates.get(port) or np.inf for port in ports]) * data.bin_ns
+    return LinksOverTime(
+        ports=ports,
+        classes=tuple(found["traffic_class"][first].tolist()),
+        busy=grown["bytes"] * 8e9 / capacity[:, None],
+        queue_max_bytes=_highest(rows, starts, ends, found["queue_max_bytes"], shape),
+        marked=grown["marked"],
+        drops=grown["drops"],
+        pauses=grown["pauses"],
+        paused=grown["paused_ns"] / (data.bin_ns * data.dilation),
+        bin_ns=data.bin_ns,
+    )
+
+
+def _highest(
+    rows: NDArray[np.int64],
+    starts: NDArray[np.float64],
+    ends: NDArray[np.float64],
+    values: NDArray[np.int64],
+    shape: tuple[int, int],
+) -> NDArray[np.int64]:
+    """Return the highest value by row and column, of intervals in columns."""
+    first = np.clip(np.floor(starts), 0, shape[1] - 1).astype(np.int64)
+    last = np.clip(np.ceil(ends) - 1, first, shape[1] - 1).astype(np.int64)
+    counts = last - first + 1
+    # Of each interval its columns, one after the other.
+    steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    highest = np.zeros(shape, np.int64)
+    np.maximum.at(
+        highest,
+        (np.repeat(rows, counts), np.repeat(first, counts) + steps),
+        np.repeat(values, counts),
+    )
+    return highest

@@ -1,0 +1,153 @@
+"""What switches did over time: depths of queues, pauses, marks and drops of ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chakram.console.number_format import MISSING
+from chakram.foundation.units import about_size, format_time
+from chakram.report.blocks import Facts, Table
+from chakram.report.columns import spread
+from chakram.report.page import Block, Plot
+from chakram.report.result_plots import WHOLE, Curve, curves
+from chakram.report.run.data import TIME_BINS, RunData
+from chakram.report.run.links_over_time import LinksOverTime, links_over_time
+from chakram.report.run.rows import time_or_missing
+
+if TYPE_CHECKING:
+    from bokeh.models import Range1d
+    from numpy.typing import NDArray
+
+
+_PORTS_DRAWN, _LINKS_LISTED = 8, 24
+
+
+def switch_blocks(
+    data: RunData, x_range: Range1d, bands: Mapping[str, Sequence[tuple[float, float]]]
+) -> Iterator[Block]:
+    """Yield queues and pauses over time, and who does not know them."""
+
+    def plot(
+        name: str, title: str, unit: str, series: Mapping[str, NDArray[Any]], text: str
+    ) -> Plot:
+        count = len(next(iter(series.values())))
+        edges = np.arange(count) * (x_range.end / count)
+        drawn = curves(
+            {port: Curve(x=edges, y=each.round(3)) for port, each in series.items()},
+            name=name,
+            title=title,
+            x="ns",
+            y=unit,
+            x_label="time since the first rank began",
+            steps=True,
+            bands=bands,
+            x_range=x_range,
+            width=WHOLE,
+            height=300,
+        )
+        return Plot(figure=drawn, caption=text)
+
+    found = links_over_time(data)
+    unknown = []
+    bin_time = format_time(data.bin_ns)
+    if isinstance(found, LinksOverTime):
+        seen = data.seen("b")
+        names = [
+            f"{port} class {each}" if len(set(found.classes)) > 1 else port
+            for port, each in zip(found.ports, found.classes, strict=True)
+        ]
+        if queues := _highest(names, found.queue_max_bytes):
+            text = f"Packets that waited at a port {seen}: of {len(names)} ports and "
+            text += f"classes the {len(queues)} with the longest queues."
+            yield plot("queues", f"Longest queue in {bin_time}", "bytes", queues, text)
+        else:
+            unknown.append(("queues", "none was ever longer than nothing"))
+        if marked := _highest(names, found.marked):
+            title = f"Packets marked CE in {bin_time}, by port"
+            text = f"Where they were marked {seen}."
+            yield plot("marks", title, "packets", marked, text)
+        paused = _highest(names, 100 * found.paused)
+    else:
+        unknown.append(("depths of queues over time", found))
+        paused, seen = _paused_hosts(data), data.seen("c")
+    if paused:
+        title, text = (
+            "PFC: time that a port rested",
+            f"Ports that got pause frames {seen}.",
+        )
+        yield plot("pauses", title, "% of the time", paused, text)
+    else:
+        frames = [each.pauses for each in data.summary.links if each.pauses is not None]
+        why = (
+            "no port got a pause frame"
+            if frames
+            else "nobody counts them on this fabric"
+        )
+        if sum(frames):
+            why = (
+                f"{sum(frames)} pause frames were counted; nobody took samples of them"
+            )
+        unknown.append(("PFC pauses over time", why))
+    if unknown:
+        yield Facts(rows=tuple(unknown), observed="")
+    table = link_table(data)
+    if table is not None:
+        yield table
+
+
+def _highest(names: Sequence[str], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the series with the highest values, by name."""
+    most = rows.max(axis=1, initial=0)
+    order = [at for at in np.argsort(-most, kind="stable")[:_PORTS_DRAWN] if most[at]]
+    return {names[at]: rows[at] for at in order}
+
+
+def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
+    """Return how long the ports of hosts rested, in percent, from their samples."""
+    if "paused_ns" not in data.results.columns("ports"):
+        return {}
+    found = data.deltas("ports", ("port", "shard"), ("paused_ns",))
+    hosts = {port.number: port.host for port in data.results.ports()}
+    if found is None or not hosts:
+        return {}
+    order = sorted(hosts)
+    rows = np.searchsorted(order, found["port"])
+    bins = spread(
+        rows,
+        found["start_ns"] / data.bin_ns,
+        found["end_ns"] / data.bin_ns,
+        found["paused_ns"] / data.dilation,
+        shape=(len(order), TIME_BINS),
+    )
+    return _highest([hosts[number] for number in order], 100 * bins / data.bin_ns)
+
+
+def link_table(data: RunData) -> Table | None:
+    """Return the links that marked, dropped, rested or were down; None: none did."""
+    rows = []
+    for link in data.summary.links:
+        odd = (link.drops, link.marked, link.pauses, link.paused_ns, link.down_ns)
+        if any(odd):
+            times = (None if each is None else each / data.dilation for each in odd[3:])
+            row = (
+                f"{link.link} {link.direction}",
+                link.port or MISSING,
+                *(MISSING if each is None else f"{each:,}" for each in odd[:3]),
+                *map(time_or_missing, times),
+                about_size(link.bytes),
+            )
+            rows.append((-sum(filter(None, odd)), row))
+    if not rows:
+        return None
+    return Table(
+        title=f"Links that dropped, marked, rested or were down {data.seen('b')}",
+        header=("link", "port", "drops", "marked", "pauses", "rested", "down", "bytes"),
+        rows=tuple(row for _, row in sorted(rows)),
+        left=2,
+        observed="",
+        note="Of the whole run, warm-up included; rested: for pause frames, over all "
+        f"classes; {MISSING}: nobody counts it on this fabric.",
+    ).cut(_LINKS_LISTED)

@@ -1,0 +1,148 @@
+"""A sweep as its page needs it: what varied, what each cell gave, links to its runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.config.suite import Cell, text
+from chakram.report.blocks import Link
+from chakram.summary.bandwidth import coefficient_of_variation
+from chakram.summary.run_summary import SIMULATE
+from chakram.sweep.folder import collect, read_sweep, reason_of
+from chakram.sweep.tables import CellResult, cell_results
+
+CASE = "case"
+"""The axis that cases of a suite are on."""
+
+
+class SuiteRun(NamedTuple):
+    """What one cell gave in one repetition."""
+
+    cell: Cell
+    repetition: int
+    document: Mapping[str, Any]
+    directory: str
+
+    @property
+    def iteration(self) -> Mapping[str, Any] | None:
+        """Its job whose iterations take longest."""
+        found = self.document["iterations"]
+        return max(found, key=lambda one: one["mean_ns"]) if found else None
+
+    @property
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """The rows of its table that move data."""
+        for row in self.document["results"]:
+            if row["collective"] != CollectiveOp.BARRIER:
+                yield row
+
+
+class SuiteData:
+    """A sweep as its page needs it.
+
+    Args:
+        folder: Of the sweep.
+        out: Where the page will lie, for links from it.
+    """
+
+    def __init__(self, folder: Path, out: Path) -> None:
+        sweep = read_sweep(folder)
+        self.folder = folder
+        self.facts = sweep.suite
+        self.cells = sweep.cells
+        outcomes, missing = collect(sweep.runs, [folder])
+        self.planned = len(sweep.runs)
+        self.missing = [
+            (f"{run.name}, repetition {run.repetition}", reason_of(folder, run))
+            for run in missing
+        ]
+        self.results = cell_results(self.cells, outcomes)
+        self.runs = [
+            SuiteRun(
+                self.cells[number], repetition, each["document"], each["directory"]
+            )
+            for (number, repetition), each in sorted(outcomes.items())
+        ]
+        self._out = out.resolve().parent
+        matrix = {key: list(map(text, v)) for key, v in sweep.suite["matrix"].items()}
+        cases = [each["name"] for each in sweep.suite["cases"]]
+        self.axes = {CASE: cases, **matrix} if cases else matrix
+        """All values by axis, in the order of the suite."""
+        # Names of keys without their sections, where that still tells them apart.
+        short = [key.rpartition(".")[2] for key in self.axes]
+        self.short = {
+            key: name if short.count(name) == 1 else key
+            for key, name in zip(self.axes, short, strict=True)
+        }
+
+    @property
+    def worlds(self) -> list[str]:
+        """Where cells ran."""
+        return sorted({cell.world for cell in self.cells})
+
+    def seen(self, *letters: str) -> str:
+        """Return where something was observed, by letters of ``OBSERVED``."""
+        points = [
+            "v" if letter == "c" and world == SIMULATE else letter
+            for letter in letters
+            for world in self.worlds
+        ]
+        return ", ".join(f"({letter})" for letter in dict.fromkeys(points))
+
+    def value(self, cell: Cell, axis: str) -> str:
+        """Return what a cell has on an axis."""
+        return cell.case if axis == CASE else text(cell.values[axis])
+
+    def name(self, cell: Cell, without: Sequence[str] = ()) -> str:
+        """Return what tells a cell from the others, but for some axes."""
+        several = [axis for axis, values in self.axes.items() if len(values) > 1]
+        said = [
+            f"{self.short[axis]} {self.value(cell, axis)}"
+            for axis in several
+            if axis not in without
+        ]
+        return ", ".join(said) or ("all" if without else cell.name)
+
+    @property
+    def work(self) -> list[str]:
+        """The axes that change what is to be done, so that times do not compare."""
+        names = ("size", "ranks", "jobs", "iterations", "arrivals")
+        return [axis for axis in self.axes if axis.split(".")[0].split("[")[0] in names]
+
+    def sizes(self) -> list[str]:
+        """Return the axes that sizes of collectives are on."""
+        return [axis for axis in self.axes if axis.rpartition(".")[2] == "size"]
+
+    @property
+    def repeated(self) -> dict[int, list[tuple[SuiteRun, float]]]:
+        """The cells with several repetitions: their runs, and iterations in ns."""
+        found: dict[int, list[tuple[SuiteRun, float]]] = {}
+        for run in self.runs:
+            if run.iteration is not None:
+                own = found.setdefault(run.cell.number, [])
+                own.append((run, run.iteration["mean_ns"]))
+        return {number: own for number, own in found.items() if len(own) > 1}
+
+    def link(self, what: str, run: SuiteRun) -> str:
+        """Return a text that leads to the directory of a run, if that is there."""
+        found = Path(run.directory)
+        moved = self.folder / "runs" / f"{run.cell.number:04d}" / found.name
+        place = next((each for each in (moved, found) if each.is_dir()), None)
+        if place is None:
+            return what
+        return Link(what, quote(os.path.relpath(place.resolve(), self._out)))
+
+
+def change_of(each: CellResult) -> float | None:
+    """Return the change of a cell's iteration from its baseline's."""
+    return each.difference.change if each.difference else None
+
+
+def spread_of(own: Sequence[tuple[SuiteRun, float]]) -> float:
+    """Return the coefficient of variation of repetitions."""
+    return coefficient_of_variation([time for _, time in own])

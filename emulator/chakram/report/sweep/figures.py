@@ -1,0 +1,455 @@
+"""Sections of a sweep's page that are figures: bandwidths, heat maps, changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from bokeh import models
+from bokeh.palettes import RdYlBu11, Viridis256
+
+from chakram.console.number_format import percent_text
+from chakram.foundation.units import about_size, format_rate, format_time
+from chakram.report import result_plots
+from chakram.report.page import NO_BANDWIDTHS, Parts, Plot, section
+from chakram.report.plots import TICKS, hover, new_figure
+from chakram.report.run.curves import BANDWIDTH
+from chakram.report.sweep.data import CASE, SuiteData, change_of, spread_of
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
+    from chakram.sweep.tables import CellResult
+
+
+_LINES, _BW_FIGURES, _PANELS = 10, 6, 6
+"""Lines in a figure, figures of bandwidths, and heat maps of a kind that are drawn."""
+_ROWS_DRAWN = 60
+_SHORTEST_LABELS = 8
+"""Characters of a label on the x axis that still fit beside one another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellValue:
+    """A number in a grid, as it is written there, and what the pointer says."""
+
+    value: float
+    text: str
+    tip: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change in percent, from and to where it may be (two standard errors)."""
+
+    name: str
+    percent: float
+    low: float
+    high: float
+    significant: bool
+    tip: str
+
+
+@section("Bus bandwidth by size", "c")
+def bandwidth(suite: SuiteData) -> Parts:
+    """Return bus bandwidth by size, a figure for each case."""
+    by_case: dict[str, dict[str, dict[int, list[float]]]] = {}
+    several = {
+        name: len({each[name] for run in suite.runs for each in run.rows}) > 1
+        for name in ("job", "collective", "algorithm", "nranks")
+    }
+    # What the axis of an algorithm says already is not said twice.
+    several["algorithm"] &= not any("algorithm" in a or "coll" in a for a in suite.axes)
+    several["nranks"] &= "ranks" not in suite.axes
+    for run in suite.runs:
+        for row in run.rows:
+            busbw = row["out_of_place"]["bus_bw"]
+            if busbw is None:
+                continue
+            words = [suite.name(run.cell, (*suite.sizes(), CASE))]
+            words += [
+                f"N={row[name]}" if name == "nranks" else str(row[name])
+                for name, is_told in several.items()
+                if is_told
+            ]
+            line = ", ".join(word for word in words if word != "all") or "busbw"
+            sizes = by_case.setdefault(run.cell.case, {}).setdefault(line, {})
+            sizes.setdefault(row["size"], []).append(busbw * 8e9)
+    if not by_case:
+        yield NO_BANDWIDTHS
+        return
+    left_out = 0
+    highest = {
+        (case, line): max(map(max, sizes.values()))
+        for case, lines in by_case.items()
+        for line, sizes in lines.items()
+    }
+    for number, (case, lines) in enumerate(by_case.items()):
+        best = sorted(lines, key=lambda line: -highest[case, line])
+        drawn = best[:_LINES] if number < _BW_FIGURES else []
+        left_out += len(lines) - len(drawn)
+        if not drawn:
+            continue
+        look = {
+            "name": "busbw" if number == 0 else f"busbw-{number + 1}",
+            "title": f"Case {case}" if case else "Bus bandwidth against S",
+            "width": result_plots.WHOLE if len(by_case) == 1 else result_plots.HALF,
+        }
+        chosen = {line: _curve(lines[line]) for line in lines if line in drawn}
+        plot = result_plots.curves(chosen, **{**BANDWIDTH, **look})
+        plot.y_range.end = 1.12 * max(highest.values())
+        yield Plot(figure=plot)
+    yield "Means of the repetitions; whiskers: the least and the largest of them."
+    if left_out:
+        yield f"{left_out} lines with less bandwidth are left out."
+
+
+def _curve(sizes: Mapping[int, Sequence[float]]) -> result_plots.Curve:
+    xs = sorted(sizes)
+    return result_plots.Curve(
+        x=xs,
+        y=[fmean(sizes[x]) for x in xs],
+        low=[min(sizes[x]) for x in xs],
+        high=[max(sizes[x]) for x in xs],
+        text=[
+            f"{about_size(x)}: {format_rate(fmean(sizes[x]))}, n={len(sizes[x])}"
+            for x in xs
+        ],
+    )
+
+
+@section("Over two axes", "c")
+def heat_maps(suite: SuiteData) -> Parts:
+    """Return heat maps over the two axes with most values, one for all others each."""
+    several = [axis for axis, values in suite.axes.items() if len(values) > 1]
+    if len(several) < 2:
+        yield "the suite varies less than two things."
+        return
+    # Stable: of equally long ones the first; the longest lies across.
+    x, y = sorted(several, key=lambda axis: -len(suite.axes[axis]))[:2]
+    yield f"{suite.short[x]} across, {suite.short[y]} down."
+    others = [axis for axis in several if axis not in (x, y)]
+    panels: dict[tuple[str, ...], list[CellResult]] = {}
+    for each in suite.results:
+        key = tuple(suite.value(each.cell, axis) for axis in others)
+        panels.setdefault(key, []).append(each)
+    if len(panels) > _PANELS:
+        yield f"{len(panels) - _PANELS} combinations of other axes are left out."
+    for kind, heading, unit, middle, values_of in (
+        ("ratio", "Iteration over its baseline", "ratio", 1.0, _ratios),
+        ("busbw", "Mean bus bandwidth", "bit/s", None, _busbws),
+    ):
+        drawn = [
+            (key, values_of(suite, own))
+            for key, own in itertools.islice(panels.items(), _PANELS)
+        ]
+        every = [value.value for _, found in drawn for _, value in found]
+        for number, (key, found) in enumerate(drawn, 1):
+            if not found:
+                continue
+            where = ", ".join(
+                f"{suite.short[axis]} {value}"
+                for axis, value in zip(others, key, strict=True)
+            )
+            plot = grid(
+                {
+                    (suite.value(each.cell, x), suite.value(each.cell, y)): value
+                    for each, value in found
+                },
+                columns=suite.axes[x],
+                rows=suite.axes[y],
+                name=f"heat-{kind}" + (f"-{number}" if number > 1 else ""),
+                title=heading + (f" ({where})" if where else ""),
+                x_label=suite.short[x],
+                y_label=suite.short[y],
+                unit=unit,
+                span=(min(every), max(every)),
+                middle=middle,
+            )
+            yield Plot(figure=plot)
+
+
+def _ratios(
+    suite: SuiteData, own: Sequence[CellResult]
+) -> list[tuple[CellResult, CellValue]]:
+    if len({each.cell.baseline for each in own}) == 1 and suite.work:
+        return []  # one baseline for cells with other work says nothing
+    found = []
+    for each in own:
+        change = 0.0 if each.cell.baseline is None else change_of(each)
+        if change is not None and each.iteration is not None:
+            tip = f"{suite.name(each.cell)}: {format_time(each.iteration.mean_ns)}"
+            value = CellValue(value=1 + change, text=f"{1 + change:.3f}", tip=tip)
+            found.append((each, value))
+    return found
+
+
+def _busbws(
+    suite: SuiteData, own: Sequence[CellResult]
+) -> list[tuple[CellResult, CellValue]]:
+    found = []
+    for each in own:
+        if each.bus_bw is not None:
+            rate = format_rate(each.bus_bw * 8e9)
+            tip, text = f"{suite.name(each.cell)}: {rate}", rate.removesuffix("bit/s")
+            found.append((each, CellValue(value=each.bus_bw * 8e9, text=text, tip=tip)))
+    return found
+
+
+@section("Changes from the baselines", "c")
+def change_section(suite: SuiteData) -> Parts:
+    """Return what cells have changed from their baselines."""
+    found = []
+    for each in suite.results:
+        change = change_of(each)
+        if change is None or each.difference is None:
+            continue
+        errors = each.difference.errors
+        half = 0.0 if not errors or errors > 1e6 else 2 * abs(change / errors)
+        found.append(
+            Change(
+                name=f"{each.cell.number}: {suite.name(each.cell)}",
+                percent=100 * change,
+                low=100 * (change - half),
+                high=100 * (change + half),
+                significant=bool(each.difference.significant),
+                tip=f"{suite.name(each.cell)}: {percent_text(change, sign='+')} %",
+            )
+        )
+    if not found:
+        yield "no cell has another one as its baseline."
+        return
+    most = sorted(found, key=lambda each: -abs(each.percent))[:_ROWS_DRAWN]
+    drawn = [each for each in found if each in most]
+    caption = (
+        "Bars: two standard errors to either side; virtual time of one repetition has "
+        "none."
+    )
+    if len(drawn) < len(found):
+        caption += f" The {_ROWS_DRAWN} largest of {len(found)} are drawn."
+    title = "Change of the iteration, by cell"
+    yield Plot(figure=changes(drawn, name="changes", title=title), caption=caption)
+
+
+@section("Spread of repetitions", "c")
+def spread(suite: SuiteData) -> Parts:
+    """Return how far repetitions are from one another."""
+    several = suite.repeated
+    if not several:
+        yield "every cell was run once."
+        return
+    cvs = {number: spread_of(own) for number, own in several.items()}
+    deviations = {}
+    for number in sorted(sorted(cvs, key=lambda each: -cvs[each])[:_ROWS_DRAWN]):
+        own = several[number]
+        mean = fmean(time for _, time in own)
+        name = f"{number}: {suite.name(suite.cells[number])}"
+        deviations[name] = [
+            (
+                100 * (time / mean - 1),
+                f"{name}, repetition {run.repetition}: {format_time(time)}",
+            )
+            for run, time in own
+        ]
+    ordered = sorted(cvs.values())
+    yield (
+        f"CV of the repetitions: median {percent_text(ordered[len(cvs) // 2])} %, "
+        f"largest {percent_text(ordered[-1])} %."
+    )
+    caption = ""
+    if len(several) > _ROWS_DRAWN:
+        caption = f"The {_ROWS_DRAWN} cells with the widest spread."
+    plot = spread_plot(deviations, name="spread", title="Repetitions of each cell")
+    yield Plot(figure=plot, caption=caption)
+
+
+def grid(
+    cells: Mapping[tuple[str, str], CellValue],
+    *,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    name: str,
+    title: str,
+    x_label: str,
+    y_label: str,
+    unit: str,
+    span: tuple[float, float],
+    middle: float | None = None,
+) -> figure:
+    """Return a heat map over two axes with names; what has no value stays white.
+
+    Args:
+        cells: By column and row.
+        columns: Left to right.
+        rows: Top to bottom.
+        name: Of the figure.
+        title: Above it.
+        x_label: What the columns are.
+        y_label: What the rows are.
+        unit: Of the values, as in ``TICKS``, or another word.
+        span: The least and the largest value of all grids that are compared.
+        middle: The value that is neither good nor bad: below it blue, above it red.
+    """
+    low, high = span
+    if middle is None:
+        palette: tuple[str, ...] = tuple(reversed(Viridis256[60:]))
+        low = min(low, 0)
+    else:
+        palette = tuple(RdYlBu11)
+        reach = max(high - middle, middle - low, 0.01)
+        low, high = middle - reach, middle + reach
+    colours = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
+    longest = max(map(len, columns), default=0)
+    plot = new_figure(
+        name=name,
+        title=title,
+        width=result_plots.HALF if len(columns) <= 8 else result_plots.WHOLE,
+        height=160
+        + 34 * len(rows)
+        + (5 * longest if longest > _SHORTEST_LABELS else 0),
+        tools="save",
+        x_range=models.FactorRange(*columns),
+        y_range=models.FactorRange(*reversed(rows)),
+        x_axis_label=x_label,
+        y_axis_label=y_label,
+    )
+    plot.grid.visible = False
+    if longest > _SHORTEST_LABELS:
+        plot.xaxis.major_label_orientation = 0.6
+    found = {
+        "x": [column for column, _ in cells],
+        "y": [row for _, row in cells],
+        "value": [each.value for each in cells.values()],
+        "text": [each.text for each in cells.values()],
+        "tip": [each.tip for each in cells.values()],
+        "ink": [
+            _ink(each.value, low, high, two_sided=middle is not None)
+            for each in cells.values()
+        ],
+    }
+    source = models.ColumnDataSource(found)
+    drawn = plot.rect(
+        x="x",
+        y="y",
+        width=0.97,
+        height=0.95,
+        source=source,
+        fill_color={"field": "value", "transform": colours},
+        line_color=None,
+    )
+    if len(columns) <= 16:
+        plot.text(
+            x="x",
+            y="y",
+            text="text",
+            text_color="ink",
+            text_align="center",
+            text_baseline="middle",
+            text_font_size="12px" if len(columns) <= 6 else "10px",
+            source=source,
+        )
+    hover(plot, drawn)
+    bar = models.ColorBar(color_mapper=colours, width=12)
+    if unit in TICKS:
+        bar.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
+    else:
+        bar.title = unit
+    plot.add_layout(bar, "right")
+    return plot
+
+
+def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
+    """Return a colour that can be read on that of a value."""
+    place = (value - low) / ((high - low) or 1)
+    dark = abs(place - 0.5) > 0.28 if two_sided else place > 0.55
+    return "white" if dark else "#1c2430"
+
+
+def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
+    """Return changes from baselines with where they may be, the first one on top."""
+    names = [each.name for each in found]
+    plot = new_figure(
+        name=name,
+        title=title,
+        width=result_plots.WHOLE,
+        height=120 + 22 * len(found),
+        tools=result_plots.TOOLS,
+        y_range=models.FactorRange(*reversed(names)),
+        x_axis_label="change of the iteration from its baseline (%)",
+    )
+    plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
+    plot.ygrid.visible = False
+    for what, own, colour in (
+        (
+            "significant",
+            [each for each in found if each.significant],
+            result_plots.COLOURS[0],
+        ),
+        ("not significant", [each for each in found if not each.significant], "#999"),
+    ):
+        if not own:
+            continue
+        columns = {
+            "y": [each.name for each in own],
+            "percent": [each.percent for each in own],
+            "low": [each.low for each in own],
+            "high": [each.high for each in own],
+            "tip": [each.tip for each in own],
+        }
+        source = models.ColumnDataSource(columns)
+        plot.segment(
+            x0="low", x1="high", y0="y", y1="y", color=colour, source=source,
+            line_width=2,
+        )  # fmt: skip
+        drawn = plot.scatter(
+            x="percent", y="y", size=8, color=colour, source=source, legend_label=what
+        )
+        hover(plot, drawn)
+    plot.add_layout(plot.legend[0], "below")
+    plot.legend.orientation = "horizontal"
+    plot.legend.border_line_color = None
+    return plot
+
+
+def spread_plot(
+    deviations: Mapping[str, Sequence[tuple[float, str]]], *, name: str, title: str
+) -> figure:
+    """Return how far each repetition is from the mean of its cell.
+
+    Args:
+        deviations: By cell: percent of its mean, and what the pointer says.
+        name: Of the figure.
+        title: Above it.
+    """
+    names = list(deviations)
+    widest = max(
+        (abs(percent) for each in deviations.values() for percent, _ in each),
+        default=0,
+    )
+    plot = new_figure(
+        name=name,
+        title=title,
+        width=result_plots.WHOLE,
+        height=110 + 20 * len(names),
+        tools=result_plots.TOOLS,
+        y_range=models.FactorRange(*reversed(names)),
+        x_range=models.Range1d(-1.1 * (widest or 1), 1.1 * (widest or 1)),
+        x_axis_label="repetition from the mean of its cell (%)",
+    )
+    plot.add_layout(models.Span(location=0, dimension="height", line_color="#555"))
+    drawn = plot.scatter(
+        x="percent",
+        y="y",
+        size=8,
+        fill_alpha=0.5,
+        source={
+            "y": [cell for cell, each in deviations.items() for _ in each],
+            "percent": [p for each in deviations.values() for p, _ in each],
+            "tip": [tip for each in deviations.values() for _, tip in each],
+        },
+    )
+    hover(plot, drawn)
+    return plot

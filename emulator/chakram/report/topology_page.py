@@ -1,0 +1,228 @@
+"""The plot of a topology: in the pages of runs, and of fabrics by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bokeh import models
+from bokeh.palettes import Viridis256
+
+from chakram.console.summary_document import fabric_document
+from chakram.foundation.units import about_size, format_rate, format_time
+from chakram.report.blocks import Facts, Table
+from chakram.report.page import Plot, Section, render_page
+from chakram.report.plots import TICKS, hover, new_figure
+from chakram.report.result_plots import COLOURS, TOOLS, WHOLE
+from chakram.topology.drawing import Drawing, laid_out
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
+    from chakram.topology.topology import Topology
+
+
+HOSTS_DRAWN = 64
+"""Of more hosts one stands for all of a switch."""
+
+_LINKS_DRAWN, _LINKS_LISTED = 6000, 1000
+
+
+class _Line(NamedTuple):
+    """What a line stands for: links of one rate, their bytes, the first one's name."""
+
+    links: int
+    bytes: int
+    rate_bps: int | None
+    name: str
+
+
+def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None:
+    """Return hosts, switches and links; None where there are too many to be seen.
+
+    Args:
+        topology: What is drawn; of many hosts one stands for all of its switch.
+        loads: Bytes of links, both directions; they colour them. Empty: rates do.
+    """
+    drawing = laid_out(topology, most_hosts=HOSTS_DRAWN)
+    if len(drawing.lines) > _LINKS_DRAWN:
+        return None
+    places, labels = drawing.places, drawing.labels
+    ntiers = len(drawing.tiers)
+    lines = {
+        ends: _Line(
+            len(links),
+            sum(loads.get(link.name, 0) for link in links),
+            links[0].rate_bps,
+            links[0].name,
+        )
+        for ends, links in drawing.lines.items()
+    }
+    plot = new_figure(
+        name="topology",
+        title="Topology; colour: bytes of a link, both directions"
+        if loads
+        else "Topology; colour: rate of a link",
+        width=WHOLE,
+        height=120 + 110 * ntiers,
+        tools=TOOLS,
+        x_range=models.Range1d(-0.02, 1.02),
+        y_range=models.Range1d(-0.5, ntiers - 0.5),
+    )
+    plot.axis.visible = False
+    plot.grid.visible = False
+    highest = max((line.bytes / line.links for line in lines.values()), default=0)
+    colours = models.LinearColorMapper(
+        palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
+    )
+    rates = dict.fromkeys(line.rate_bps for line in lines.values())
+    for number, rate in enumerate([None] if highest else rates):
+        own = [ends for ends in lines if highest or lines[ends].rate_bps == rate]
+        look: dict[str, Any] = (
+            {"line_color": {"field": "bytes", "transform": colours}}
+            if highest
+            else {
+                "line_color": COLOURS[number % 10],
+                "legend_label": "no rate" if rate is None else format_rate(rate),
+            }
+        )
+        drawn = plot.multi_line(
+            xs="xs",
+            ys="ys",
+            line_width=2 if len(lines) < 200 else 1,
+            source={
+                "xs": [[places[a][0], places[b][0]] for a, b in own],
+                "ys": [[places[a][1], places[b][1]] for a, b in own],
+                "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
+                "text": [_link_text(*ends, lines[ends]) for ends in own],
+            },
+            **look,
+        )
+        hover(plot, drawn, "@text")
+    if plot.legend:
+        plot.add_layout(plot.legend[0], "below")
+        plot.legend.orientation = "horizontal"
+        plot.legend.border_line_color = None
+    crowd = max(map(len, drawing.tiers))
+    sizes = {node: _label_size(drawing, own) for own in drawing.tiers for node in own}
+    columns = {
+        "x": [at[0] for at in places.values()],
+        "y": [at[1] for at in places.values()],
+        "label": [labels[node] for node in places],
+        "shown": [labels[node] if sizes[node] else "" for node in places],
+        "size": [sizes[node] or "8px" for node in places],
+        "colour": ["#f5f7fa" if tier else "#dce8f7" for _, tier in places.values()],
+        "offset": [-16 if tier else 16 for _, tier in places.values()],
+    }
+    nodes = models.ColumnDataSource(columns)
+    boxes = plot.scatter(
+        x="x",
+        y="y",
+        marker="square",
+        size=16 if crowd <= 32 else 8,
+        fill_color="colour",
+        line_color="#345",
+        source=nodes,
+    )
+    hover(plot, boxes, "@label")
+    plot.text(
+        x="x",
+        y="y",
+        text="shown",
+        y_offset="offset",
+        text_align="center",
+        text_baseline="middle",
+        text_font_size="size",
+        background_fill_color="white",
+        background_fill_alpha=0.8,
+        source=nodes,
+    )
+    if highest:
+        plot.add_layout(
+            models.ColorBar(
+                color_mapper=colours,
+                formatter=models.CustomJSTickFormatter(code=TICKS["bytes"]),
+                width=12,
+            ),
+            "right",
+        )
+    return plot
+
+
+def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
+    """Return in what size the labels of a tier do not overlap, None in none."""
+    room = (WHOLE - 120) / len(tier)
+    longest = max(len(drawing.labels[node]) for node in tier) + 1
+    return next((f"{size}px" for size in (11, 8) if 0.6 * size * longest <= room), None)
+
+
+def _link_text(a: str, b: str, line: _Line) -> str:
+    rate = "no rate" if line.rate_bps is None else format_rate(line.rate_bps)
+    what = line.name if line.links == 1 else f"{line.links} links"
+    return f"{what} ({a} to {b}): {rate}, {about_size(line.bytes)}"
+
+
+def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
+    """Return size and oversubscription of a topology, nothing if it is unknown."""
+    if isinstance(topology, str):
+        return []
+    ratios = []
+    uplinks = topology.uplinks()
+    names = {link.name for link in uplinks}
+    for switch in dict.fromkeys(topology.switch_of(host) for host in topology.hosts):
+        own = topology.links_of(switch)
+        up = [link.rate_bps for link in own if link.name in names]
+        down = [link.rate_bps for link in own if link.name not in names]
+        if up and all(up) and all(down):
+            ratios.append(sum(filter(None, down)) / sum(filter(None, up)))
+    return [
+        (
+            "topology",
+            f"{len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+            f"{len(uplinks)} links between switches",
+        ),
+        (
+            "oversubscription",
+            f"{max(ratios):.3g}:1 at the most loaded first switch"
+            if ratios
+            else "none: no links between switches with rates",
+        ),
+    ]
+
+
+def fabric_page(topology: Topology, *, name: str, description: str) -> str:
+    """Return the page of a fabric as HTML.
+
+    Args:
+        topology: Of it.
+        name: Of its experiment.
+        description: What it is, in words.
+    """
+    plot = topology_plot(topology, {})
+    facts = Facts(rows=(("fabric", description), *topology_facts(topology)))
+    links = Table(
+        title="Links",
+        header=("link", "from", "to", "rate", "delay", "queue"),
+        rows=tuple(
+            (
+                *(link.name, str(link.a), str(link.b)),
+                "no limit" if link.rate_bps is None else format_rate(link.rate_bps),
+                format_time(link.delay_ns),
+                "no limit" if (size := link.queue_bytes) is None else about_size(size),
+            )
+            for link in topology.links
+        ),
+        left=3,
+    ).cut(_LINKS_LISTED)
+    left_out = "" if plot else "It has more links than can be seen: none is drawn."
+    blocks = (facts, *((Plot(figure=plot),) if plot else ()))
+    return render_page(
+        title=f"Fabric of {name}",
+        lead=description,
+        sections=[
+            Section(title="Topology", text=left_out, observed="(f)", blocks=blocks),
+            Section(title="Links", observed="(f)", blocks=(links,)),
+        ],
+        notes=["Where values were observed: (f) nowhere: the experiment states it."],
+        document=fabric_document(topology, description),
+    )

@@ -1,0 +1,152 @@
+"""The page of a trace set: what ``chakram trace show --html`` writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.chakra.read.reader_options import merge_warnings
+from chakram.foundation.units import about_size
+from chakram.report import plots
+from chakram.report.page import Parts, Plot, Section, render_page, section
+from chakram.report.trace import tables
+from chakram.report.trace.document import trace_document
+
+if TYPE_CHECKING:
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.summary import CommunicationRow, TraceSummary
+
+
+_PAIRS_SHOWN = 20
+
+_ROWS_SHOWN = 256
+"""Rows of a table; a page of a thousand groups would be scrolled, not read."""
+
+
+_OPERATIONS = """Counted as in the Chakra paper's table of key operations per GPU, one
+iteration. Computation is told apart by the names of nodes: what no rule knows is among
+the others. P2P counts sends and receives. Ranks that are alike share a row."""
+
+
+def trace_page(
+    traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
+) -> str:
+    """Return the page that shows a trace set, as HTML.
+
+    Args:
+        traces: The set.
+        summary: Its numbers.
+        bytes_per_element: What one unit of a stored size is worth; None: a byte.
+    """
+    unit = bytes_per_element
+    sizes = tables.sizes_table(summary).cut(_ROWS_SHOWN)
+    sections = [
+        Section(
+            title="Trace set",
+            blocks=(tables.trace_facts(traces, summary, bytes_per_element=unit),),
+        ),
+        Section(
+            title="Operations of each rank",
+            text=_OPERATIONS,
+            blocks=(tables.operations_table(summary.per_rank).cut(_ROWS_SHOWN),),
+        ),
+        _communication(summary, unit),
+        Section(title="Sizes of collectives", blocks=(sizes,) if sizes.rows else ()),
+        _matrix(summary),
+        Section(
+            title="Process groups",
+            blocks=(tables.groups_table(traces, summary).cut(_ROWS_SHOWN),),
+        ),
+        _distributions(summary),
+    ]
+    banners = list(merge_warnings(traces.warnings).values())
+    if summary.traffic.unplaced:
+        banners.insert(
+            0,
+            f"{summary.traffic.unplaced} nodes do not say whom they send to: they are "
+            "not in the traffic. chakram trace lint tells more.",
+        )
+    return render_page(
+        title=f"Trace set {traces.name.rpartition('/')[2]}",
+        lead="One iteration of every rank. Traffic is that of the algorithms which "
+        "an experiment takes by default.",
+        banners=banners,
+        sections=[each for each in sections if each.blocks],
+        document=trace_document(traces, summary, bytes_per_element=unit),
+    )
+
+
+@section("Communication")
+def _communication(summary: TraceSummary, bytes_per_element: int | None) -> Parts:
+    rows = summary.communication
+    if rows:
+        yield tables.communication_table(summary, bytes_per_element=bytes_per_element)
+        drawn = plots.bars(
+            {
+                "contributed": [row.total_bytes for row in rows],
+                "sent": [row.sent_bytes for row in rows],
+                "on the wire": [row.wire_bytes for row in rows],
+            },
+            names=[_name(row) for row in rows],
+            title="Bytes by collective and size of group, all ranks",
+            unit="bytes",
+        )
+        yield Plot(figure=drawn)
+
+
+def _name(row: CommunicationRow) -> str:
+    if row.group_ranks is not None:
+        return f"{row.what}, {row.group_ranks} ranks"
+    return row.what if not row.groups else f"{row.what}, group not defined"
+
+
+@section("Who sends to whom")
+def _matrix(summary: TraceSummary) -> Parts:
+    traffic, messages = summary.traffic, summary.messages
+    if traffic.matrix is None or not any(traffic.sent_bytes):
+        return
+    yield (
+        "Rows send, columns receive: a bright cell is little, a dark one much, a "
+        "white one nothing. Neighbours that exchange much stand beside the diagonal; "
+        "what stands far from it crosses the fabric if ranks are placed in order."
+    )
+    rows = [traffic.row(rank.rank) for rank in summary.per_rank]
+    yield Plot(
+        figure=plots.matrix(rows, title="Bytes from rank to rank"),
+        caption=f"Up to {plots.MATRIX_CELLS} ranks a cell is a pair of ranks; "
+        "of more ranks it is a block of neighbours.",
+    )
+    if messages is not None:
+        named = {"messages": messages}
+        yield Plot(
+            figure=plots.cdf(named, title="Sizes of messages", unit="bytes"),
+            caption=f"{messages.count:,} messages of all ranks; half of them have up "
+            f"to {about_size(messages.p50)}, the largest "
+            f"{about_size(messages.largest)}.",
+        )
+    yield tables.pairs_table(summary, _PAIRS_SHOWN)
+
+
+@section("Times and dependencies")
+def _distributions(summary: TraceSummary) -> Parts:
+    yield tables.distributions_table(summary)
+    if durations := summary.durations:
+        stated = sum(spread.count for spread in durations.values())
+        yield Plot(
+            figure=plots.cdf(durations, title="Durations that nodes state", unit="ns"),
+            caption=f"{stated:,} of {summary.nodes:,} nodes state a duration.",
+        )
+    degrees = {
+        name: spread
+        for name, spread in (
+            ("waits for", summary.dependencies.parents),
+            ("is waited for by", summary.dependencies.children),
+        )
+        if spread is not None
+    }
+    if degrees:
+        unit = "nodes that one waits for, or that wait for it"
+        yield Plot(
+            figure=plots.counts(degrees, title="Dependencies of nodes", unit=unit),
+            caption="Of one to many nodes, how many there are; each colour counts "
+            "all nodes.",
+        )

@@ -1,0 +1,402 @@
+"""The tables of a trace set, for a console and for a page."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from chakram.chakra.summary.kernels import KernelClass
+from chakram.chakra.summary.summary import (
+    POINT_TO_POINT,
+    GroupSummary,
+    RankSummary,
+    TraceSummary,
+)
+from chakram.chakra.summary.traffic import PATH_MTU
+from chakram.collectives.groups import WORLD, ranks_text
+from chakram.foundation.units import about_size, format_time
+from chakram.report.blocks import Facts, Table
+
+if TYPE_CHECKING:
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.distribution import Distribution
+    from chakram.chakra.summary.sizes import SizeBin
+
+
+_SLOTS_SHOWN = 8
+
+_KERNELS = {
+    KernelClass.GEMM: "GeMM",
+    KernelClass.ATTENTION: "Attn",
+    KernelClass.ELEMENTWISE: "ElemWise",
+    KernelClass.OTHER: "Others",
+}
+_COLLECTIVES = {
+    POINT_TO_POINT: "P2P",
+    "all_reduce": "AllReduce",
+    "all_to_all": "All2All",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+}
+"""In the order and the words of the Chakra paper, table 5."""
+
+
+_BAR = 12
+"""Characters of the longest bar."""
+
+_NAMES_SHOWN = 4
+
+_TENSOR = "tensor parallelism: each rank has a part of every matrix of a layer"
+_CONTEXT = "context parallelism: each rank has a part of every sequence"
+_EXPERT = "expert parallelism: each rank has some of a layer's experts"
+_SHARDED = "sharded data parallelism: each rank stores a part of a copy of the model"
+_EXPERT_DATA = "ranks with copies of the same experts, which sum up their gradients"
+_DATA = "data parallelism: ranks with copies of the model, which sum up gradients"
+_PIPELINE = "pipeline parallelism: each rank has some layers, one stage after the other"
+
+_WORDS: Final[Mapping[str, str]] = {
+    "tensor": _TENSOR,
+    "tp": _TENSOR,
+    "context": _CONTEXT,
+    "cp": _CONTEXT,
+    "expert": _EXPERT,
+    "ep": _EXPERT,
+    "expert data": _EXPERT_DATA,
+    "expert dp": _EXPERT_DATA,
+    "edp": _EXPERT_DATA,
+    "sharded data": _SHARDED,
+    "fsdp": _SHARDED,
+    "data": _DATA,
+    "dp": _DATA,
+    "pipeline": _PIPELINE,
+    "pp": _PIPELINE,
+}
+"""By label, in lower case."""
+
+_LONGEST_FIRST: Final = sorted(_WORDS, key=len, reverse=True)
+_LABEL: Final = re.compile(rf"(?<![a-z])({'|'.join(_LONGEST_FIRST)})(?![a-z])")
+
+
+def trace_facts(
+    traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
+) -> Facts:
+    """Return what a trace set is."""
+    kinds = (f"{count} {kind}" for kind, count in summary.nodes_by_kind.items())
+    edges = summary.dependencies
+    num_ops = sum(rank.num_ops for rank in summary.per_rank)
+    rows = [
+        ("trace set", traces.name),
+        ("producer", f"{traces.producer} (schema {traces.schema})"),
+        ("digest", traces.digest[:16]),
+        ("ranks", str(traces.nranks)),
+        ("process groups", _groups_fact(traces, summary)),
+        ("nodes of all ranks", ", ".join(kinds) or "none"),
+        (
+            "dependencies",
+            f"{edges.edges}; {edges.roots} nodes depend on none, on "
+            f"{edges.leaves} none depends",
+        ),
+        (
+            "computation",
+            f"{num_ops:.3g} floating-point operations on all ranks"
+            if num_ops
+            else "no floating-point operations are stated",
+        ),
+        ("compute slots of all ranks", _slots_fact(summary)),
+    ]
+    if bytes_per_element not in (None, 1):
+        rows.append(("stored sizes", f"units of {bytes_per_element} bytes"))
+    return Facts(rows=tuple(rows))
+
+
+def _slots_fact(summary: TraceSummary) -> str:
+    """Return what is computed where one thing at a time is, over all ranks."""
+    slots_ns: Counter[str] = Counter()
+    for rank in summary.per_rank:
+        slots_ns.update(rank.slots_ns)
+    shown = [
+        f"{name} {format_time(slots_ns[name])}"
+        for name in sorted(slots_ns, key=lambda name: -slots_ns[name])[:_SLOTS_SHOWN]
+    ]
+    if len(slots_ns) > _SLOTS_SHOWN:
+        shown.append(f"{len(slots_ns) - _SLOTS_SHOWN} more")
+    return ", ".join(shown) or "none"
+
+
+def operations_table(ranks: Sequence[RankSummary]) -> Table:
+    """Return the counts of each rank; ranks that are alike share a row."""
+    found = {name for rank in ranks for name in rank.communication}
+    collectives = [*_COLLECTIVES, *sorted(found - _COLLECTIVES.keys())]
+    memory = any(rank.memory for rank in ranks)
+    passed = any(rank.passed for rank in ranks)
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank in ranks:
+        cells = (
+            *(str(rank.computation[kernel]) for kernel in _KERNELS),
+            *(str(rank.communication.get(name, 0)) for name in collectives),
+            *((str(rank.memory),) if memory else ()),
+            *((str(rank.passed),) if passed else ()),
+            format_time(rank.duration_ns) if rank.duration_ns else "-",
+            about_size(rank.sent_bytes),
+            about_size(rank.received_bytes),
+        )
+        alike.setdefault(cells, []).append(rank.rank)
+    return Table(
+        title="Nodes of each rank, one iteration",
+        header=(
+            "ranks",
+            *_KERNELS.values(),
+            *(_COLLECTIVES.get(name, name) for name in collectives),
+            *(("memory",) if memory else ()),
+            *(("pass",) if passed else ()),
+            *("durations", "sends", "receives"),
+        ),
+        rows=tuple((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
+        note="Computation is classified by the operators that STAGE states, else by "
+        "the names of nodes. Others is what neither tells, and what only moves data. "
+        + ("pass: nodes without meaning for a network. " if passed else "")
+        + "durations: of all nodes, - where none is stated; sends, receives: payload.",
+    )
+
+
+def communication_table(
+    summary: TraceSummary, *, bytes_per_element: int | None
+) -> Table:
+    """Return the totals of collectives by size of group, over all ranks."""
+    unit = bytes_per_element or 1
+    return Table(
+        title="Communication of all ranks",
+        header=(
+            *("collective", "ranks", "groups", "nodes", "smallest", "largest"),
+            *("stored", "contributed", "sent", "on the wire", "algorithm"),
+        ),
+        rows=tuple(
+            (
+                row.what,
+                "" if row.group_ranks is None else str(row.group_ranks),
+                str(row.groups or ""),
+                str(row.nodes),
+                about_size(row.min_bytes),
+                about_size(row.max_bytes),
+                f"{row.total_bytes // unit:.4g}",
+                about_size(row.total_bytes),
+                about_size(row.sent_bytes),
+                about_size(row.wire_bytes),
+                ", ".join(row.algorithms),
+            )
+            for row in summary.communication
+        ),
+        note="Totals of all nodes of all ranks; smallest, largest: what one rank puts "
+        "into one collective. stored: the sum of comm_size as the files have it"
+        + (f", in units of {unit} bytes" if unit != 1 else "")
+        + "; contributed: that in bytes; sent: payload that ranks send each other; "
+        f"on the wire: with headers, {PATH_MTU} bytes of payload in a packet. The "
+        "algorithms are no part of a trace: these are what auto takes for such sizes.",
+    )
+
+
+def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
+    """Return how many groups are defined, and which of them nobody uses."""
+    defined = len(traces.groups.keys() - {WORLD})
+    together = any(group.name == WORLD for group in summary.groups)
+    if not defined:
+        return "none defined: all ranks together" if together else "none defined"
+    text = f"{defined} defined{' (and all ranks together)' if together else ''}"
+    by_size: dict[int, list[str]] = {}
+    for name in summary.unused_groups:
+        by_size.setdefault(len(traces.groups[name].ranks), []).append(name)
+    if not by_size:
+        return f"{text}, all of them used"
+    unused = ", ".join(
+        f"{group_names_text(names)} ({size} rank{'s' if size > 1 else ''} each)"
+        for size, names in sorted(by_size.items())
+    )
+    return f"{text}; nobody uses {unused}"
+
+
+def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
+    """Return the process groups that communication uses."""
+    groups, purposes = summary.groups, traces.purposes
+    has_purposes = any(group.name in purposes for group in groups)
+    words = dimension_words(
+        chain.from_iterable(
+            (group.name, purposes.get(group.name, "")) for group in groups
+        )
+    )
+    return Table(
+        title="Process groups",
+        header=(
+            "group",
+            *(("for",) if has_purposes else ()),
+            *("ranks", "collectives", "size", "sent"),
+        ),
+        left=4 if has_purposes else 3,
+        rows=tuple(
+            (
+                group.name,
+                *((purposes.get(group.name, ""),) if has_purposes else ()),
+                "not defined" if group.ranks is None else ranks_text(group.ranks),
+                _collectives(group),
+                "" if group.ranks is None else str(len(group.ranks)),
+                about_size(group.sent_bytes),
+            )
+            for group in groups
+        ),
+        note=words,
+    )
+
+
+def dimension_words(names: Iterable[str]) -> str:
+    """Return what the labels in some names mean; nothing where there are none.
+
+    Args:
+        names: Names of process groups, or what they are for: ``tp[0:8]``, ``expert``,
+            ``TENSOR_MODEL_PARALLEL_GROUP``.
+    """
+    found = {
+        label
+        for name in names
+        for label in _LABEL.findall(name.lower().replace("_", " "))
+    }
+    return "; ".join(
+        f"{label}: {words}" for label, words in _WORDS.items() if label in found
+    )
+
+
+def _collectives(group: GroupSummary) -> str:
+    """Return how many collectives there are: each has a node on every member."""
+    size = len(group.ranks or ()) or 1
+    even = all(nodes % size == 0 for nodes in group.nodes.values())
+    counts = (
+        f"{nodes // size if even else nodes} {what}"
+        for what, nodes in group.nodes.items()
+    )
+    return ", ".join(counts) + ("" if even else " (nodes)")
+
+
+def distributions_table(summary: TraceSummary) -> Table:
+    """Return durations, sizes and degrees by their percentiles."""
+    rows: list[tuple[str, ...]] = []
+
+    def add(what: str, spread: Distribution | None, text: Callable[[int], str]) -> None:
+        if spread is not None:
+            numbers = (spread.smallest, spread.p50, spread.p90, spread.p99)
+            more = (spread.p99_9, spread.largest)
+            rows.append((what, str(spread.count), *map(text, (*numbers, *more))))
+
+    for kind, spread in summary.durations.items():
+        add(f"duration of {kind}", spread, format_time)
+    add("size of a message", summary.messages, about_size)
+    add("nodes that one depends on", summary.dependencies.parents, str)
+    add("nodes that depend on one", summary.dependencies.children, str)
+    return Table(
+        title="Distributions",
+        header=("of", "number", "smallest", "p50", "p90", "p99", "p99.9", "largest"),
+        rows=tuple(rows),
+        note="Percentiles are values that occur (method of the nearest rank).",
+    )
+
+
+def sizes_table(summary: TraceSummary) -> Table:
+    """Return how many collectives have which size; groups that are alike share rows."""
+    rows: list[tuple[str, ...]] = []
+    for row in summary.communication:
+        if row.group_ranks is None:
+            if row.what != "receive":
+                rows += _size_rows(row.what, "", "", row.sizes, nranks=1)
+            continue
+        alike: dict[tuple[SizeBin, ...], list[str]] = {}
+        for group in summary.groups:
+            if group.ranks is not None and len(group.ranks) == row.group_ranks:
+                bins = group.sizes.get(row.what)
+                if bins is not None:
+                    alike.setdefault(bins, []).append(group.name)
+        for bins, names in alike.items():
+            rows += _size_rows(
+                row.what,
+                str(row.group_ranks),
+                group_names_text(names),
+                bins,
+                nranks=row.group_ranks,
+            )
+    return Table(
+        title="Sizes of collectives",
+        header=(
+            *("collective", "groups", "ranks", "size", "number"),
+            *("contributed", "share", ""),
+        ),
+        left=2,
+        rows=tuple(rows),
+        note="size: what one rank puts into one collective; more than a dozen sizes "
+        "are put together between powers of two. number, contributed: of each of these "
+        "groups, all its ranks together (send: of all ranks), in nodes where ranks put "
+        "in different sizes; share: of what the collective contributes there.",
+    )
+
+
+def _size_rows(
+    what: str, ranks: str, groups: str, bins: Sequence[SizeBin], *, nranks: int
+) -> Iterator[tuple[str, ...]]:
+    all_bytes = sum(each.total_bytes for each in bins) or 1
+    for number, each in enumerate(bins):
+        size = about_size(each.smallest_bytes)
+        if each.largest_bytes > each.smallest_bytes:
+            size += f" - {about_size(each.largest_bytes)}"
+        yield (
+            "" if number else what,
+            "" if number else groups,
+            "" if number else ranks,
+            size,
+            _number(each.nodes, nranks),
+            about_size(each.total_bytes),
+            f"{100 * each.total_bytes / all_bytes:.1f} %",
+            f"{'#' * round(_BAR * each.total_bytes / all_bytes):.<{_BAR}}",
+        )
+
+
+def _number(nodes: int, nranks: int) -> str:
+    """Return how many collectives of *nranks* ranks some nodes are."""
+    if nodes % nranks == 0:
+        return str(nodes // nranks)
+    return f"{nodes} node{'s' if nodes > 1 else ''}"
+
+
+def group_names_text(names: Sequence[str]) -> str:
+    """Return names of groups as people write them: ``1-8``, ``a, b and 3 more``."""
+    if all(name.isdecimal() for name in names):
+        return ranks_text(sorted(map(int, names)))
+    more = len(names) - _NAMES_SHOWN
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def pairs_table(summary: TraceSummary, limit: int) -> Table:
+    """Return the pairs of ranks between which most is sent, *limit* at most."""
+    largest = summary.largest_pairs
+    if largest is None or not largest.pairs:
+        return Table(title="", header=(), rows=())
+    shown, hidden = largest.pairs[:limit], largest.pairs[limit:]
+    last = shown[-1][2]
+    as_large = sum(size_bytes == last for _, _, size_bytes in hidden)
+    if last == largest.pairs[-1][2]:
+        as_large += largest.as_large
+    all_bytes = sum(summary.traffic.sent_bytes)
+    return Table(
+        title="Most bytes from rank to rank",
+        header=("from", "to", "bytes", "share of all"),
+        left=0,
+        rows=tuple(
+            (
+                str(src),
+                str(dst),
+                about_size(size_bytes),
+                f"{100 * size_bytes / all_bytes:.2f} %",
+            )
+            for src, dst, size_bytes in shown
+        ),
+        note=f"{largest.all_pairs} pairs send something"
+        + (f", {as_large} more as much as the last" if as_large else ""),
+    )

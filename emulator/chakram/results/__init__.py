@@ -1,1 +1,0 @@
-"""What a run records, and what follows from it. Pure."""

@@ -1,0 +1,1 @@
+"""The run directory: table schemas, writer, reader, lock and validation."""

@@ -1,0 +1,122 @@
+"""The table ``faults``: what was done on purpose, when, and when traffic was back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.records.fault_recovery import SentAcross, recovered_ns
+from chakram.run_directory.growing_table import read_table
+from chakram.run_directory.message_columns import ways_of_path
+from chakram.run_directory.schemas import FAULTS, from_rows, plain_names
+
+if TYPE_CHECKING:
+    from chakram.records.run_records import LinkRecord
+
+
+_BOTH_WAYS = ("down", "flap")
+_KEYS = ["job", "src", "dst", "path"]
+_COLUMNS = [*_KEYS, "collective", "bytes", "first_sent_ns", "last_acked_ns"]
+
+
+def links_of(fault: Mapping[str, Any], links: Sequence[LinkRecord]) -> list[LinkRecord]:
+    """Return the directions of a link that a fault is of, as ``run.json`` has it."""
+    return [
+        each
+        for each in links
+        if each.link == fault["link"]
+        and (fault["kind"] in _BOTH_WAYS or each.port in fault["ports"])
+    ]
+
+
+def faults_table(
+    folder: Path,
+    *,
+    links: Sequence[LinkRecord],
+    host_of: Mapping[tuple[str, int], str],
+    link_faults: Sequence[Mapping[str, Any]] = (),
+    packet_faults: Sequence[Mapping[str, Any]] = (),
+) -> pa.Table:
+    """Return the rows of ``FAULTS``.
+
+    Args:
+        folder: Of the run, with its flows.
+        links: Of the fabric.
+        host_of: By job and rank, where it is.
+        link_faults: As ``run.json`` has them.
+        packet_faults: Likewise.
+
+    Raises:
+        OSError: If flows cannot be read.
+    """
+    rows: list[dict[str, object]] = []
+    traffic: _Traffic | None = None
+    for index, fault in enumerate(link_faults):
+        hit = links_of(fault, links)
+        ways = {each.direction for each in hit}
+        start_ns, end_ns = fault["at_ns"], fault["until_ns"]
+        back_ns = None
+        if start_ns is not None and end_ns is not None:
+            traffic = traffic or _Traffic(folder, links, host_of)
+            across = traffic.across({(each.link, each.direction) for each in hit})
+            back_ns = recovered_ns(across, start_ns, end_ns)
+        rows.append(
+            {
+                "entry": f"faults.links[{index}]",
+                "kind": fault["kind"],
+                "fault": fault["fault"],
+                "link": fault["link"],
+                "direction": ways.pop() if len(ways) == 1 else None,
+                "start_ns": start_ns,
+                "end_ns": end_ns,
+                "recovered_ns": back_ns,
+            }
+        )
+    rows += [
+        {"entry": f"faults.packets[{index}]", **fault}
+        for index, fault in enumerate(packet_faults)
+    ]
+    return from_rows(rows, FAULTS)
+
+
+class _Traffic:
+    """The messages of a run, by what they crossed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        links: Sequence[LinkRecord],
+        host_of: Mapping[tuple[str, int], str],
+    ) -> None:
+        flows = read_table(folder, "flows", column_names=_COLUMNS)
+        # Messages without payload are those of barriers: they have no rate.
+        table = None if flows is None else flows.filter(pc.field("bytes") > 0)
+        names = [] if table is None else plain_names(table).select(_COLUMNS).columns
+        self._rows = list(zip(*(each.to_pylist() for each in names), strict=True))
+        place_of = {each.port: (each.link, each.direction) for each in links}
+        link_of: dict[str, str] = {}
+        for each in links:
+            if (each.kind, each.direction) == ("host", "up") and each.port:
+                link_of.setdefault(each.port.rpartition(":")[0], each.link)
+        self._crossed: dict[tuple[Any, ...], set[Any]] = {}
+        for key in {row[: len(_KEYS)] for row in self._rows}:
+            job, src, dst, path = key
+            ways = () if path is None else ways_of_path(path)
+            self._crossed[key] = {
+                (link_of.get(host_of.get((job, src), "")), "up"),
+                (link_of.get(host_of.get((job, dst), "")), "down"),
+                *(place_of.get(port) for way in ways for port in way),
+            }
+
+    def across(self, places: set[tuple[str, str]]) -> list[SentAcross]:
+        """Return the messages that crossed one of some directions of links."""
+        hit = {key for key, crossed in self._crossed.items() if crossed & places}
+        return [
+            SentAcross((job, src, dst), (collective, size), first_ns, last_ns)
+            for job, src, dst, path, collective, size, first_ns, last_ns in self._rows
+            if (job, src, dst, path) in hit
+        ]

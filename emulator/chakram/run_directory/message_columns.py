@@ -1,0 +1,117 @@
+"""Columns of flows that are known when a run ends: fair times, and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.program.operations import POINT_TO_POINT
+from chakram.run_directory.growing_table import read_table
+from chakram.run_directory.schemas import kinds_of
+
+FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
+"""Fair times in ns of all messages of a job: sender, receiver, bytes, posted_ns."""
+
+WaysOf = Callable[[str, int, int], Sequence[Sequence[str]] | None]
+"""The ways of the messages that a queue pair stands for, each as the ports of switches
+towards other switches: job, rank, QPN; None if unknown."""
+
+_PORT_SEPARATOR = " "
+_WAY_SEPARATOR = " | "
+
+MESSAGES = {"collective": str(CollectiveOp.SEND_RECV)}
+"""What rows of flows have if they are point-to-point messages; a collective has too,
+so see ``point_to_point``."""
+
+_PATHS = pa.dictionary(pa.int32(), pa.string())
+
+
+class MessageColumns:
+    """Appends ``fair_ns`` and ``path`` to the parts of the flows of a run.
+
+    Args:
+        fair_times: None: nobody knows them.
+        ways: Likewise.
+    """
+
+    def __init__(
+        self, fair_times: FairTimesOf | None = None, ways: WaysOf | None = None
+    ) -> None:
+        self._fair_times = fair_times
+        self._ways = ways
+        self._times_ns = pa.array([], pa.int64())
+        self._taken = 0
+        self._known: dict[tuple[Any, ...], str | None] = {}
+
+    def prepare(self, folder: Path) -> None:
+        """Find the times of all messages that parts in a run directory hold.
+
+        Raises:
+            OSError: If they cannot be read.
+        """
+        if self._fair_times is None:
+            return
+        names = ["group", "job", "src", "dst", "bytes", "posted_ns"]
+        flows = read_table(folder, "flows", column_names=names, where=MESSAGES)
+        if flows is None:
+            return
+        flows = flows.filter(point_to_point(flows))
+        jobs, *rest = (flows[name].to_pylist() for name in names[1:])
+        messages = list(zip(*rest, strict=True))
+        times_ns = [0] * len(messages)
+        for job in dict.fromkeys(jobs):
+            own = [number for number, each in enumerate(jobs) if each == job]
+            found_ns = self._fair_times(job, [messages[number] for number in own])
+            for number, time_ns in zip(own, found_ns, strict=True):
+                times_ns[number] = time_ns
+        self._times_ns = pa.array(times_ns, pa.int64())
+
+    def append_to(self, part: pa.Table) -> pa.Table:
+        """Return the next part with the columns; parts come in their order."""
+        times_ns = self._next_times(point_to_point(part))
+        part = part.append_column("fair_ns", times_ns)
+        return part.append_column("path", self._paths(part))
+
+    def _next_times(self, mask: pa.ChunkedArray) -> pa.Array:
+        count = pc.sum(mask).as_py() or 0
+        times_ns = self._times_ns.slice(self._taken, count)
+        if len(times_ns) < count:
+            return pa.nulls(len(mask), pa.int64())
+        self._taken += count
+        empty = pa.nulls(len(mask), pa.int64())
+        return pc.replace_with_mask(empty, mask.combine_chunks(), times_ns)
+
+    def _paths(self, part: pa.Table) -> pa.Array:
+        if self._ways is None or not part.num_rows:
+            return pa.nulls(part.num_rows, _PATHS)
+        kinds, number = kinds_of(part, ("job", "src", "qpn"))
+        for key in kinds:
+            if key not in self._known:
+                self._known[key] = _path_text(self._ways(*key))
+        texts = pa.array([self._known[key] for key in kinds], pa.string())
+        return pc.take(texts.cast(_PATHS), number)
+
+
+def _path_text(ways: Sequence[Sequence[str]] | None) -> str | None:
+    if ways is None:
+        return None
+    texts = dict.fromkeys(_PORT_SEPARATOR.join(way) for way in ways)
+    return _WAY_SEPARATOR.join(texts)
+
+
+def ways_of_path(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the ways that a text in column ``path`` stands for."""
+    return tuple(
+        tuple(way.split(_PORT_SEPARATOR)) if way else ()
+        for way in text.split(_WAY_SEPARATOR)
+    )
+
+
+def point_to_point(flows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows of flows are point-to-point messages."""
+    return pc.starts_with(flows["group"].cast(pa.string()), f"{POINT_TO_POINT}:")

@@ -1,0 +1,230 @@
+"""Counters of a run by the names of the Open Traffic Generator's RoCEv2 models.
+
+The last sample of every queue pair is joined with what does not change (its ends and
+their ports), with the other end's counters, and with its messages.  What each name
+means stands in docs/reference/run-directory.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.run_directory.queue_pair_names import COUNTED, PORT_SUMS, flow_name
+from chakram.run_directory.schemas import plain_names
+from chakram.summary.retransmissions import Traffic
+
+_KEY = ["job", "rank", "qpn"]
+_BUNDLE = ["job", "rank", "peer", "group", "channel"]
+_SPAN = ("first_sent_ns_min", "last_acked_ns_max")
+_OF_PORTS = (
+    "tx_bytes",
+    "rx_bytes",
+    "tx_packets",
+    "rx_packets",
+    "socket_drops",
+    "send_retries",
+    "invalid_packets",
+    "invalid_header",
+    "invalid_partition_key",
+    "invalid_queue_pair",
+    "invalid_address",
+    "invalid_opcode",
+    "invalid_icrc",
+    "injected_drops",
+    "injected_disturbances",
+    "generator_wait_ns",
+)
+
+
+def queue_pair_metrics(
+    ends: pa.Table,
+    samples: pa.Table,
+    flows: pa.Table,
+    *,
+    ports: Mapping[int, Mapping[str, Any]],
+    family: str,
+    are_divided: bool = False,
+) -> pa.Table:
+    """Return one row per queue pair, in the order of *ends*.
+
+    Times are those of the messages that the queue pair carried; where messages are
+    divided among several, each of these has the times of the whole messages.
+
+    Args:
+        ends: Table ``queue_pair_ends``.
+        samples: Table ``queue_pairs``; what has no sample has null counters.
+        flows: Table ``flows``, its columns job, src, qpn, times and ``fct_ns``.
+        ports: Those of ``plan.json``, by number.
+        family: Address family of all ports.
+        are_divided: Whether a part of each message goes over each of several queue
+            pairs between the same two.
+    """
+    if not ends.num_rows:
+        return pa.table({})
+    ends = _with_recorded(plain_names(ends), are_divided=are_divided)
+    last = _last(samples)
+    sums = [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
+    times = plain_names(flows).group_by(["job", "src", "qpn"]).aggregate(sums)
+    order = pa.array(range(ends.num_rows), pa.int64())
+    table = ends.append_column("order", order)
+    table = table.join(last, keys=_KEY)
+    table = table.join(
+        times, keys=["job", "rank", "recorded"], right_keys=["job", "src", "qpn"]
+    )
+    arrived = last.select([*_KEY, "data_frames_rx"]).rename_columns([*_KEY, "arrived"])
+    table = table.join(arrived, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
+    # What is received here, the other end was sending meanwhile.
+    incoming = times.select(["job", "src", "qpn", *_SPAN]).rename_columns(
+        ["job", "src", "qpn", *(f"incoming_{name}" for name in _SPAN)]
+    )
+    table = table.join(
+        incoming,
+        keys=["job", "peer", "peer_recorded"],
+        right_keys=["job", "src", "qpn"],
+    )
+    table = table.sort_by("order").combine_chunks()
+    named = table.select(["job", "group", "channel", "index", "rank", "peer"])
+    columns: dict[str, Any] = {
+        "flow_name": [flow_name(**row) for row in named.to_pylist()]
+    }
+    numbers = {name: table[name].to_pylist() for name in ("port", "peer_port")}
+    for name, column in (("port_tx", "port"), ("port_rx", "peer_port")):
+        columns[name] = [ports[number]["host"] for number in numbers[column]]
+    columns["src_qp"], columns["dest_qp"] = table["qpn"], table["peer_qpn"]
+    for name, column in (("src", "port"), ("dest", "peer_port")):
+        addresses = [ports[number]["address"] for number in numbers[column]]
+        columns[f"{name}_{family}"] = addresses
+    columns |= {name: table[name] for name in COUNTED}
+    columns["frame_delta"] = pc.subtract(table["data_frames_tx"], table["arrived"])
+    for name, column, prefix in (
+        ("data_tx_rate", "tx_bytes", ""),
+        ("data_rx_rate", "rx_bytes", "incoming_"),
+    ):
+        began, ended = (table[f"{prefix}{each}"] for each in _SPAN)
+        columns[name] = _gigabits(table[column], pc.subtract(ended, began))
+    columns["flow_completion_time_ns"] = pc.round(table["fct_ns_mean"]).cast(pa.int64())
+    columns["flow_completion_time"] = pc.divide(table["fct_ns_mean"], 1e6)
+    columns["first_timestamp"] = table["first_sent_ns_min"]
+    columns["last_timestamp"] = table["last_acked_ns_max"]
+    return pa.table(columns)
+
+
+def port_metrics(
+    ends: pa.Table,
+    samples: pa.Table,
+    port_samples: pa.Table,
+    *,
+    ports: Mapping[int, Mapping[str, Any]],
+) -> pa.Table:
+    """Return one row per port: its own counters, and the sums of its queue pairs.
+
+    Args:
+        ends: Table ``queue_pair_ends``.
+        samples: Table ``queue_pairs``.
+        port_samples: Table ``ports``.
+        ports: Those of ``plan.json``, by number.
+    """
+    if not ends.num_rows:
+        return pa.table({})
+    own = port_samples.group_by(["port", "shard"]).aggregate(
+        [(name, "max") for name in _OF_PORTS]
+    )
+    own = _summed(own, "port", [f"{name}_max" for name in _OF_PORTS], _OF_PORTS)
+    pairs = plain_names(ends).select([*_KEY, "port"]).join(_last(samples), keys=_KEY)
+    pairs = _summed(pairs, "port", COUNTED, tuple(PORT_SUMS.values()))
+    numbers = pa.table({"port": pa.array(sorted(ports), pa.int32())})
+    table = numbers.join(own, keys="port").join(pairs, keys="port").sort_by("port")
+    return table.add_column(
+        1, "name", [[ports[number]["host"] for number in table["port"].to_pylist()]]
+    )
+
+
+TRAFFIC_COLUMNS = (
+    "data_frames_tx",
+    "data_frames_retransmitted",
+    "retransmitted_nak",
+    "retransmitted_timeout",
+    "retransmitted_rnr",
+    "ecn_ce_rx",
+    "ack_timeouts",
+    "nak_sequence_tx",
+    "nak_reordered_tx",
+    "nak_reordered_rx",
+)
+"""Counters of queue pairs that say what was sent, and why again."""
+
+
+def traffic_of(samples: pa.Table, port_samples: pa.Table) -> Traffic | None:
+    """Return what the queue pairs of a run have sent, None if nobody counted.
+
+    Args:
+        samples: Table ``queue_pairs``, at least whose they are and what counts here.
+        port_samples: Table ``ports``, its columns port, shard and ``invalid_icrc``.
+    """
+    if not samples.num_rows:
+        return None
+    last = _last(samples, TRAFFIC_COLUMNS)
+    sums = {name: pc.sum(last[name]).as_py() or 0 for name in TRAFFIC_COLUMNS}
+    corrupted = port_samples.group_by(["port", "shard"]).aggregate(
+        [("invalid_icrc", "max")]
+    )
+    return Traffic(
+        packets=sums["data_frames_tx"] - sums["data_frames_retransmitted"],
+        retransmitted=sums["data_frames_retransmitted"],
+        for_nak=sums["retransmitted_nak"],
+        for_timeout=sums["retransmitted_timeout"],
+        for_rnr=sums["retransmitted_rnr"],
+        timeouts=sums["ack_timeouts"],
+        naks=sums["nak_sequence_tx"],
+        reordered=sums["nak_reordered_tx"] + sums["nak_reordered_rx"],
+        marked=sums["ecn_ce_rx"],
+        corrupted=pc.sum(corrupted["invalid_icrc_max"]).as_py() or 0,
+    )
+
+
+def _with_recorded(ends: pa.Table, *, are_divided: bool) -> pa.Table:
+    """Return *ends* with the queue pairs that flows name, of this and the other end.
+
+    It is the one that carried a message, or the first of those that it is divided
+    among.
+    """
+    if not are_divided:
+        return ends.append_column("recorded", ends["qpn"]).append_column(
+            "peer_recorded", ends["peer_qpn"]
+        )
+    first = ends.filter(pc.equal(ends["index"], 0)).select([*_BUNDLE, "qpn"])
+    first = first.rename_columns([*_BUNDLE, "recorded"])
+    order = pa.array(range(ends.num_rows), pa.int64())
+    table = ends.append_column("order", order).join(first, keys=_BUNDLE)
+    other = table.select([*_KEY, "recorded"]).rename_columns([*_KEY, "peer_recorded"])
+    table = table.join(other, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
+    return table.sort_by("order").drop_columns(["order"])
+
+
+def _summed(
+    table: pa.Table, key: str, columns: Sequence[str], names: Sequence[str]
+) -> pa.Table:
+    """Return the sums of *columns* by *key*, called *names*."""
+    sums = table.group_by(key).aggregate([(name, "sum") for name in columns])
+    sums = sums.select([key, *(f"{name}_sum" for name in columns)])
+    return sums.rename_columns([key, *names])
+
+
+def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
+    """Return the last counters of each queue pair: counters never fall."""
+    found = (
+        plain_names(samples).group_by(_KEY).aggregate([(name, "max") for name in names])
+    )
+    found = found.select([*_KEY, *(f"{name}_max" for name in names)])
+    return found.rename_columns([*_KEY, *names])
+
+
+def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return rates in Gbit/s; null where there was no time."""
+    positive = pc.if_else(pc.greater(time_ns, 0), time_ns, None)
+    bits = pc.multiply(pc.cast(nbytes, pa.float64()), 8.0)
+    return pc.divide(bits, pc.cast(positive, pa.float64()))

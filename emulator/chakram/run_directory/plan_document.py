@@ -1,0 +1,117 @@
+"""``plan.json``: which rank runs where; checked when it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.field_bounds import check_fields
+from chakram.plan.plan import PortPlan  # noqa: TC001 - read by pydantic, as what follows
+
+PLAN = "plan.json"
+
+_Number = Annotated[int, Field(ge=0, lt=1 << 20)]
+_Amount = Annotated[int, Field(ge=0, lt=1 << 56)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAgent:
+    """An agent of the run, with how many data-plane processes it had."""
+
+    agent: str
+    shards: _Number = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRank:
+    """Where a rank of a job runs; see ``chakram.plan.plan.RankPlan``.
+
+    ``within_host`` are the ranks that it reaches without a port.
+    """
+
+    number: _Number
+    job: str
+    rank: _Number
+    agent: str
+    port: _Number
+    shard: _Number
+    within_host: tuple[_Number, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTransport:
+    """What readers need of ``chakram.plan.transport.TransportPlan``."""
+
+    path_mtu: Annotated[int, Field(ge=1, lt=1 << 16)]
+    verb: str
+    window_bytes: _Amount = 0
+    max_burst_packets: _Amount = 0
+    congestion_parameters: tuple[tuple[str, int], ...] = ()
+    split: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDocument:
+    """The contents of ``plan.json``, as far as they are read."""
+
+    agents: tuple[PlannedAgent, ...] = ()
+    ports: tuple[PortPlan, ...]
+    ranks: tuple[PlannedRank, ...]
+    transport: PlannedTransport
+    places: frozenset[tuple[str, int]] = field(init=False)
+    """Job and rank of all ranks."""
+
+    def __post_init__(self) -> None:
+        places = [(rank.job, rank.rank) for rank in self.ranks]
+        object.__setattr__(self, "places", frozenset(places))
+        ports = [port.number for port in self.ports]
+        agents = {each.agent for each in self.agents}
+        for what, named, known in (
+            ("rank", places, self.places),
+            ("port", ports, {*ports}),
+        ):
+            if len(known) < len(named):
+                raise ValueError(f"it has a {what} twice")
+        for port in self.ports:
+            check_fields(port)
+            if agents and port.agent not in agents:
+                raise ValueError(f"it knows no agent {port.agent}")
+        for rank in self.ranks:
+            if rank.port not in ports:
+                raise ValueError(f"it knows no port {rank.port}")
+            if agents and rank.agent not in agents:
+                raise ValueError(f"it knows no agent {rank.agent}")
+
+
+_READER = TypeAdapter(PlanDocument)
+
+
+def read_plan(path: Path) -> PlanDocument | None:
+    """Return the contents of a ``plan.json``; None if there is none.
+
+    Raises:
+        RunDirectoryError: If it cannot be read, or is not what a run writes.
+    """
+    try:
+        return _READER.validate_json(path.read_bytes(), strict=True)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunDirectoryError(
+            str(path), f"cannot be read: {error.strerror}"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        why = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "missing":
+            why = f"it lacks {place!r}"
+        elif place:
+            why = f"{place!r}: {why}"
+        raise RunDirectoryError(
+            str(path), f"is damaged: {why}", "take another copy of the run"
+        ) from error

@@ -1,0 +1,470 @@
+"""Reads a run directory, also one whose run was killed."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.fabric.fabric_types import KINDS
+from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.records import run_records
+from chakram.run_directory import table_checks
+from chakram.run_directory.collective_table import collective_records, column_values
+from chakram.run_directory.growing_table import column_names, is_there, read_table
+from chakram.run_directory.lock import read_manifest_of_now
+from chakram.run_directory.manifest import MANIFEST, RunManifest
+from chakram.run_directory.message_columns import MESSAGES, point_to_point, ways_of_path
+from chakram.run_directory.otg_counters import (
+    TRAFFIC_COLUMNS,
+    port_metrics,
+    queue_pair_metrics,
+    traffic_of,
+)
+from chakram.run_directory.plan_document import PLAN, PlanDocument, read_plan
+from chakram.run_directory.schemas import LINKS, OF_EVERY_TABLE, RANKS, SCHEMAS
+from chakram.summary.banners import incomplete
+from chakram.summary.message_summary import (
+    MessageTransport,
+    PortFacts,
+    SentMessage,
+)
+from chakram.summary.run_summary import Measurements, RunFacts, Summary, Verification
+from chakram.summary.summarize_run import summarise
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import PortPlan
+    from chakram.summary.retransmissions import Traffic
+
+_PREDICTED = "predicted_"
+
+
+class RunResults:
+    """What a run directory holds; made by ``open_run``.
+
+    Tables are read when they are asked for.  All calls may raise
+    ``RunDirectoryError``.
+    """
+
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._checked: set[tuple[str, str]] = set()
+
+    def table(self, name: str, *columns: str) -> pa.Table:
+        """Return a table, or only some columns of it.
+
+        Args:
+            name: One of ``chakram.run_directory.schemas.SCHEMAS``.
+            columns: Names of columns; all if none are given.
+        """
+        return self._table(name, list(columns) or None)
+
+    def _table(
+        self,
+        name: str,
+        wanted: list[str] | None,
+        where: Mapping[str, object] | None = None,
+    ) -> pa.Table:
+        table = self.unchecked_table(name, wanted, where)
+        names = [
+            each for each in table.column_names if (name, each) not in self._checked
+        ]
+        plan = self.plan()
+        problems = list(table_checks.check_table(table.select(names), name))
+        if plan is not None and not problems:
+            problems += table_checks.check_references(table, name, plan)
+        if problems:
+            raise RunDirectoryError(
+                str(self.path / f"{name}.parquet"),
+                problems[0],
+                "take another copy of the run; `chakram validate` lists all problems",
+            )
+        if wanted is None:
+            table = self._whole(table, name)
+        if where is None:
+            self._checked.update((name, each) for each in names)
+        return table
+
+    def _whole(self, table: pa.Table, name: str) -> pa.Table:
+        """Return a table with all columns; those that may be null came later."""
+        written = (table.schema.metadata or {}).get(b"chakram.schema_version")
+        for field in SCHEMAS[name]:
+            if field.name in table.column_names or written == b"1":
+                continue
+            if field.name in OF_EVERY_TABLE.names:
+                continue
+            if not table_checks.may_be_null(name, field.name):
+                raise self._unreadable(name, f"column {field.name} is missing")
+            nulls = pa.nulls(table.num_rows, field.type)
+            table = table.append_column(field.name, nulls)
+        return table
+
+    def unchecked_table(
+        self,
+        name: str,
+        wanted: list[str] | None = None,
+        where: Mapping[str, object] | None = None,
+    ) -> pa.Table:
+        """Return a table as its files have it; see ``run_directory.table_checks``.
+
+        Args:
+            name: One of ``chakram.run_directory.schemas.SCHEMAS``.
+            wanted: Names of columns; None: all.
+            where: Only rows with these values in these columns.
+        """
+        try:
+            table = read_table(self.path, name, column_names=wanted, where=where)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(name, str(error)) from error
+        if table is None:
+            table = SCHEMAS[name].empty_table()
+            table = table.select(wanted) if wanted else table
+        names = table.column_names
+        if len({*names}) < len(names):
+            raise self._unreadable(name, "it has two columns of one name")
+        return table
+
+    def _unreadable(self, name: str, why: str) -> RunDirectoryError:
+        return RunDirectoryError(
+            str(self.path), f"table {name!r} cannot be read: {why}"
+        )
+
+    def columns(self, name: str) -> frozenset[str]:
+        """Return the columns that a table has; none if it was never begun."""
+        try:
+            return frozenset(column_names(self.path, name))
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(name, str(error)) from error
+
+    def missing(self) -> list[str]:
+        """Return the names of the files that the run wrote and that are gone."""
+        gone = [
+            f"{name}.parquet"
+            for name, rows in self.manifest.rows.items()
+            if rows and name in SCHEMAS and not is_there(self.path, name)
+        ]
+        had_plan = any(self.manifest.rows.values())
+        if had_plan and not (self.path / PLAN).exists():
+            gone.append(PLAN)
+        return gone
+
+    def collectives(self) -> list[run_records.CollectiveRecord]:
+        """Return the records of all collectives and point-to-point messages."""
+        with self._explained_table("collectives"):
+            return collective_records(self.table("collectives"))
+
+    @property
+    def incomplete(self) -> str | None:
+        """How the run ended, in words, if it is not complete; else None."""
+        return incomplete(self.manifest.status, self.manifest.reason)
+
+    def ranks(self, *, whole: bool = False) -> list[run_records.RankRecord]:
+        """Return the iterations of all ranks.
+
+        Args:
+            whole: Only iterations that all ranks of their job have ended: of others
+                neither the start nor the end is known.
+        """
+        with self._explained_table("ranks"):
+            table = self.table("ranks", *RANKS.names)
+            records = [run_records.RankRecord(**row) for row in table.to_pylist()]
+            if not whole:
+                return records
+            ended = Counter((each.job, each.iteration) for each in records)
+            expected: dict[str, int] = {}
+            for (job, _), count in ended.items():
+                # Runs of older versions do not say how many ranks there are.
+                known = self.manifest.jobs.get(job, {}).get("ranks")
+                expected[job] = known or max(count, expected.get(job, 0))
+            return [
+                each
+                for each in records
+                if ended[each.job, each.iteration] == expected[each.job]
+            ]
+
+    def links(self) -> list[run_records.LinkRecord]:
+        """Return what went through the links."""
+        # Runs of older versions have fewer columns.
+        known = self.columns("links") or LINKS.names
+        names = [name for name in LINKS.names if name != "bytes" and name in known]
+        with self._explained_table("links"):
+            table = self.table("links", *names)
+            return [run_records.LinkRecord(**row) for row in table.to_pylist()]
+
+    def completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
+        """Return the completion times in ns of measured flows, by collective."""
+        with self._explained_table("flows"):
+            return self._completion_times()
+
+    def _completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
+        names = ["job", "group", "k"]
+        flows = self.table("flows", *names, "measured", "fct_ns")
+        flows = flows.filter(pc.field("measured")).unify_dictionaries()
+        grouped = flows.group_by(names).aggregate([("fct_ns", "list")])
+        keys = zip(*(column_values(grouped[name]) for name in names), strict=True)
+        times = grouped["fct_ns_list"].combine_chunks()
+        ends = times.offsets.to_pylist()
+        values_ns = array("q", times.values.to_numpy().tobytes())
+        return {
+            run_records.CollectiveKey(*key): values_ns[ends[index] : ends[index + 1]]
+            for index, key in enumerate(keys)
+        }
+
+    def messages(self) -> list[SentMessage]:
+        """Return the point-to-point messages of measured iterations."""
+        with self._explained_table("flows"):
+            return self._messages()
+
+    def _messages(self) -> list[SentMessage]:
+        column_of = {name: name for name in SentMessage._fields} | {
+            "size_bytes": "bytes",
+            "acked_ns": "last_acked_ns",
+            "ways": "path",
+        }
+        late = {"fair_ns", "path"} - self.columns("flows")
+        wanted = [name for name in column_of.values() if name not in late]
+        flows = self._table("flows", [*wanted, "group"], {**MESSAGES, "measured": True})
+        flows = flows.filter(point_to_point(flows))
+        columns = {
+            field: [None] * flows.num_rows if name in late else flows[name].to_pylist()
+            for field, name in column_of.items()
+        }
+        known = {text: ways_of_path(text) for text in {*columns["ways"]} - {None}}
+        columns["ways"] = [known.get(text) for text in columns["ways"]]
+        return list(map(SentMessage._make, zip(*columns.values(), strict=True)))
+
+    def message_transport(self) -> MessageTransport | None:
+        """Return how messages travelled, None if the run never had a plan."""
+        plan = self.plan()
+        if plan is None:
+            return None
+        facts = {
+            port.number: PortFacts(
+                number=port.number, host=port.host, rate_bps=port.rate_bps
+            )
+            for port in plan.ports
+        }
+        control = dict(plan.transport.congestion_parameters)
+        return MessageTransport(
+            path_mtu=plan.transport.path_mtu,
+            verb=plan.transport.verb,
+            window_bytes=plan.transport.window_bytes,
+            burst_packets=plan.transport.max_burst_packets,
+            # One rate for ever is the lowest, too.
+            least_rate_bps=control.get("min_rate_bps") or control.get("rate_bps") or 0,
+            overhead_bytes=overhead_bytes_of(self.manifest.family),
+            ports={(rank.job, rank.rank): facts[rank.port] for rank in plan.ranks},
+            within_hosts=frozenset(
+                (rank.job, rank.rank, peer)
+                for rank in plan.ranks
+                for peer in rank.within_host
+            ),
+        )
+
+    def plan(self) -> PlanDocument | None:
+        """Return what ``plan.json`` holds; None if the run never had a plan."""
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> PlanDocument | None:
+        return read_plan(self.path / PLAN)
+
+    def rank_numbers(self) -> dict[tuple[str, int], int]:
+        """Return by job and rank its number in the plan; none without a plan."""
+        plan = self.plan()
+        return {
+            (rank.job, rank.rank): rank.number
+            for rank in (() if plan is None else plan.ranks)
+        }
+
+    def queue_pair_metrics(self) -> pa.Table:
+        """Return one row per queue pair, by names of the Open Traffic Generator."""
+        names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
+        ends = self.table("queue_pair_ends")
+        plan = self.plan()
+        are_divided = plan is not None and plan.transport.split == "even"
+        ports = self._ports(ends)
+        with self._explained_table("queue_pair_ends", "queue_pairs", "flows"):
+            return queue_pair_metrics(
+                ends,
+                self.table("queue_pairs"),
+                self.table("flows", *names),
+                ports=ports,
+                family=self.manifest.family,
+                are_divided=are_divided,
+            )
+
+    def port_metrics(self) -> pa.Table:
+        """Return one row per port, with the sums of its queue pairs."""
+        ends = self.table("queue_pair_ends")
+        ports = self._ports(ends)
+        with self._explained_table("queue_pair_ends", "queue_pairs", "ports"):
+            return port_metrics(
+                ends, self.table("queue_pairs"), self.table("ports"), ports=ports
+            )
+
+    def ports(self) -> list[PortPlan]:
+        """Return the ports of ``plan.json``; none if the run never had a plan."""
+        plan = self.plan()
+        return [] if plan is None else list(plan.ports)
+
+    def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
+        """Return the ports of ``plan.json`` by number: all that queue pairs are at."""
+        if ends.num_rows and self.plan() is None:
+            raise RunDirectoryError(
+                str(self.path / PLAN),
+                "is missing",
+                "it says where queue pairs are; take another copy of the run",
+            )
+        return {
+            port.number: {"host": port.host, "address": port.address}
+            for port in self.ports()
+        }
+
+    @contextmanager
+    def _explained_table(self, *names: str) -> Iterator[None]:
+        """Explain what tables lack: somebody may have put others in their places."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, pa.ArrowException) as error:
+            tables = " or ".join(f"{name}.parquet" for name in names)
+            raise RunDirectoryError(
+                str(self.path),
+                f"{tables} is not the table that a run writes: {error}",
+                "take another copy of the run",
+            ) from error
+
+    def measurements(self) -> Measurements:
+        """Return everything that a summary is made of."""
+        manifest = self.manifest
+        kind = KINDS.get(manifest.world)
+        named = {each.name for each in fields(RunFacts)}
+        said = {each.name for each in fields(manifest)} & named
+        facts = RunFacts(
+            **{
+                name: getattr(manifest, name)
+                for name in said - {"verification", "banners"}
+            },
+            verification=_verification(manifest.verification),
+            banners=(*self._missing_banner(), *manifest.banners),
+            directory=str(self.path),
+            clock_uncertainty_ns=manifest.clock_uncertainty_ns,
+            rate_key=None if kind is None else kind.rate_key,
+            stretches=kind is None or kind.stretches,
+        )
+        return Measurements(
+            facts=facts,
+            collectives=self.collectives(),
+            ranks=self.ranks(whole=True),
+            links=self.links(),
+            completion_times=self.completion_times(),
+            messages=self.messages(),
+            transport=self.message_transport(),
+            generator=manifest.generator,
+            traffic=self.traffic(),
+        )
+
+    def traffic(self) -> Traffic | None:
+        """Return what the queue pairs have sent, None if nobody counted."""
+        columns = ("job", "rank", "qpn", *TRAFFIC_COLUMNS)
+        # A run of an older version did not tell what is lost from what is late.
+        if not self.columns("queue_pairs") >= set(TRAFFIC_COLUMNS):
+            return None
+        return traffic_of(
+            self.table("queue_pairs", *columns),
+            self.table("ports", "port", "shard", "invalid_icrc"),
+        )
+
+    def _missing_banner(self) -> tuple[str, ...]:
+        gone = self.missing()
+        return (f"FILES ARE MISSING: {', '.join(gone)}",) if gone else ()
+
+    def summary(self, measurements: Measurements | None = None) -> Summary:
+        """Return the summary, with the models that were known when the run ended.
+
+        Args:
+            measurements: What it is made of, if somebody has read it already.
+        """
+        bounds, alone = self.bounds(), self.alone()
+        return summarise(
+            measurements or self.measurements(),
+            bound=lambda identity: bounds.get(identity.key),
+            alone=lambda identity: alone.get(identity.key),
+            predictions=self.predictions(),
+        )
+
+    def bounds(self) -> dict[run_records.CollectiveKey, int]:
+        """Return the least times in ns that were known when the run ended."""
+        return self._reference("bound_ns")
+
+    def alone(self) -> dict[run_records.CollectiveKey, int]:
+        """Return the times in ns of collectives by themselves, likewise."""
+        return self._reference("alone_ns")
+
+    def ceilings(self) -> dict[run_records.CollectiveKey, int]:
+        """Return the times in ns that no algorithm beats, likewise."""
+        return self._reference("ceiling_ns")
+
+    def predictions(self) -> dict[str, dict[run_records.CollectiveKey, int]]:
+        """Return the predicted times in ns by source, likewise."""
+        return {
+            name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(name)
+            for name in self.table("collectives").column_names
+            if name.startswith(_PREDICTED)
+        }
+
+    def _reference(self, column: str) -> dict[run_records.CollectiveKey, int]:
+        table = self.table("collectives")
+        if column not in table.column_names:
+            return {}
+        names = ("job", "group", "k", column)
+        with self._explained_table("collectives"):
+            rows = zip(*(column_values(table[name]) for name in names), strict=True)
+            return {
+                run_records.CollectiveKey(job, group, k): time_ns
+                for job, group, k, time_ns in rows
+                if time_ns is not None
+            }
+
+
+def runs_in(path: Path) -> list[Path]:
+    """Return the run directories in a folder, the oldest first; of one of them itself.
+
+    A path that is neither is returned as it is: whoever opens it says what it is not.
+    """
+    if (path / MANIFEST).exists():
+        return [path]
+    return sorted(each.parent for each in path.glob(f"*/{MANIFEST}")) or [path]
+
+
+def open_run(path: Path) -> RunResults:
+    """Return the results in a run directory, also while it is written.
+
+    A folder that holds one run directory stands for that.
+
+    Raises:
+        NoRunDirectory: If it is none, or of a newer version.
+        RunDirectoryError: If it cannot be read.
+    """
+    first, *others = runs_in(path)
+    if others:
+        raise NoRunDirectory(
+            str(path), f"holds {1 + len(others)} runs", "name one of them"
+        )
+    return RunResults(first, read_manifest_of_now(first))
+
+
+def _verification(found: Mapping[str, Any]) -> Verification:
+    """Return what ``run.json`` says of it that this version knows."""
+    names = {item.name for item in fields(Verification)}
+    return Verification(**{name: found[name] for name in found if name in names})

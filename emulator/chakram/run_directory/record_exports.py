@@ -1,0 +1,263 @@
+"""What a run recorded, as others want it: by node, by pair of ranks, by link.
+
+Queues and pauses are those of samples of links, as ns-3 has them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter, defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from chakram.formats import ns3
+from chakram.foundation.errors import ResultsError, RunDirectoryError
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+
+_SUMMED = ("messages", "bytes")
+_OF_PAIR = ("job", "src", "dst")
+
+
+def _flows(results: RunResults, *names: str) -> pa.Table:
+    """Return the messages of measured iterations.
+
+    Raises:
+        ResultsError: If none was recorded.
+    """
+    table = results.table("flows", *names, "measured").filter(pc.field("measured"))
+    if not table.num_rows:
+        raise ResultsError(
+            str(results.path),
+            "has no messages of measured iterations",
+            "of large jobs they are not recorded; the run may have ended before",
+        )
+    return table.unify_dictionaries()
+
+
+def flow_times(results: RunResults) -> list[ns3.FlowTime]:
+    """Return the messages of measured iterations as ns-3 has them, by their end.
+
+    A node is a port.  Times are undilated and begin with the first message.  What a
+    message would have taken alone is its bound; where none is known, the shortest time
+    of a message of its size between these two.
+
+    Raises:
+        ResultsError: If none was recorded, or nobody knows the ports of ranks.
+    """
+    names = ["job", "src", "dst", "bytes", "posted_ns", "fct_ns"]
+    bounds = ["bound_ns"] if "bound_ns" in results.columns("flows") else []
+    table = _flows(results, *names, *bounds).sort_by("posted_ns")
+    transport = results.message_transport()
+    if transport is None:
+        raise ResultsError(str(results.path), "has no plan: ports are not known")
+    dilation = results.manifest.dilation
+    begin_ns = table["posted_ns"][0].as_py()
+    count: dict[tuple[int, int], int] = {}
+    found: list[ns3.FlowTime] = []
+    shortest_ns: dict[tuple[int, int, int], int] = {}
+    for row in table.to_pylist():
+        src, dst = (
+            transport.ports[row["job"], row[end]].number for end in ("src", "dst")
+        )
+        number = count.get((src, dst), 0)
+        count[src, dst] = number + 1
+        fct_ns = row["fct_ns"] // dilation
+        kind = (src, dst, row["bytes"])
+        shortest_ns[kind] = min(shortest_ns.get(kind, fct_ns), fct_ns)
+        bound_ns = row.get("bound_ns")
+        found.append(
+            ns3.FlowTime(
+                *(
+                    src,
+                    dst,
+                    (ns3.FIRST_PORT + number) % ns3.PORTS,
+                    ns3.PORT,
+                    row["bytes"],
+                ),
+                (row["posted_ns"] - begin_ns) // dilation,
+                fct_ns,
+                -1 if bound_ns is None else bound_ns // dilation,
+            )
+        )
+    return sorted(
+        (
+            each
+            if each.alone_ns >= 0
+            else each._replace(
+                alone_ns=shortest_ns[each.src, each.dst, each.size_bytes]
+            )
+            for each in found
+        ),
+        key=lambda each: each.end_ns,
+    )
+
+
+def pairs_csv(results: RunResults) -> bytes:
+    """Return messages and bytes of all pairs of ranks, over the measured iterations.
+
+    Raises:
+        ResultsError: If no message was recorded.
+    """
+    grouped = _flows(results, *_OF_PAIR, "bytes").group_by(list(_OF_PAIR))
+    table = grouped.aggregate([("bytes", "count"), ("bytes", "sum")])
+    table = table.rename_columns([*_OF_PAIR, *_SUMMED])
+    order = [(name, "ascending") for name in _OF_PAIR]
+    job = table["job"].cast(pa.string())
+    return _csv(table.set_column(0, "job", job).sort_by(order))
+
+
+def links_csv(results: RunResults) -> bytes:
+    """Return what went through each direction of every link."""
+    table = results.table("links")
+    own = [name for name in table.column_names if name not in ("run_id", "world")]
+    return _csv(table.select(own))
+
+
+def _csv(table: pa.Table) -> bytes:
+    buffer = io.BytesIO()
+    pyarrow.csv.write_csv(
+        table, buffer, pyarrow.csv.WriteOptions(quoting_style="needed")
+    )
+    return buffer.getvalue()
+
+
+class _Place(NamedTuple):
+    """Where a port is, as ns-3 counts: hosts first, interfaces from 1."""
+
+    node: int
+    is_switch: bool
+    interface: int
+
+
+def _places(results: RunResults) -> dict[str, _Place]:
+    """Return where all ports of the fabric are, by their names.
+
+    Raises:
+        ResultsError: If the run has ended before links were written.
+    """
+    links = results.table("links", "kind", "direction", "port").to_pylist()
+    ports = [each["port"] for each in links if each["port"]]
+    if not ports:
+        raise ResultsError(
+            str(results.path), "does not say where its ports are", results.incomplete
+        )
+    hosts = [
+        each["port"].partition(":")[0]
+        for each in links
+        if each["port"] and (each["kind"], each["direction"]) == ("host", "up")
+    ]
+    nodes = dict.fromkeys([*hosts, *(port.partition(":")[0] for port in ports)])
+    number_of = {node: number for number, node in enumerate(nodes)}
+    used: Counter[str] = Counter()
+    found = {}
+    for port in ports:
+        node = port.partition(":")[0]
+        used[node] += 1
+        number = number_of[node]
+        found[port] = _Place(number, number >= len(hosts), used[node])
+    return found
+
+
+def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], int]:
+    """Return samples of links in the order of time, and when its messages begin.
+
+    Raises:
+        ResultsError: If there are none, or no measured message.
+    """
+    columns = ["time_ns", "port", "traffic_class", *names]
+    table = results.table("link_samples", *columns)
+    # The last one is taken even where nobody asks for samples.
+    if pc.count_distinct(table["time_ns"]).as_py() < 2:
+        raise ResultsError(
+            str(results.path),
+            "has no samples of queues",
+            "simulate packets, or run with fabric.switch: model; without "
+            "records.sample_bin: 0s",
+        )
+    ports = pc.unique(table["port"].cast(pa.string())).to_pylist()
+    if unknown := sorted({*ports} - {*_places(results)}):
+        raise RunDirectoryError(
+            str(results.path / "link_samples.parquet"),
+            f"names port {unknown[0]!r}, which the fabric does not have",
+            "take another copy of the run",
+        )
+    flows = results.table("flows", "posted_ns", "measured")
+    begin_ns = pc.min(flows.filter(pc.field("measured"))["posted_ns"]).as_py()
+    if begin_ns is None:
+        raise ResultsError(
+            str(results.path), "has no measured message", results.incomplete
+        )
+    return table.sort_by("time_ns").to_pylist(), begin_ns
+
+
+def queue_lengths(results: RunResults) -> list[ns3.QueueLength]:
+    """Return the queues of switches at every sample at which any of them had changed.
+
+    Raises:
+        ResultsError: If there are no samples.
+    """
+    rows, begin_ns = _samples(results, "queue_bytes")
+    places, dilation = _places(results), results.manifest.dilation
+    waiting: dict[_Place, dict[int, int]] = defaultdict(dict)
+    found = []
+    for time_ns, changed in groupby(rows, key=lambda row: row["time_ns"]):
+        for row in changed:
+            place = places[row["port"]]
+            waiting[place][row["traffic_class"]] = row["queue_bytes"]
+        found += [
+            ns3.QueueLength(
+                (time_ns - begin_ns) // dilation, place.node, place.interface, size
+            )
+            for place, by_class in sorted(waiting.items())
+            if place.is_switch
+            and time_ns >= begin_ns
+            and (size := sum(by_class.values())) >= ns3.LEAST_QUEUE_BYTES
+        ]
+    return found
+
+
+def pause_events(results: RunResults) -> list[ns3.PauseEvent]:
+    """Return when ports were paused and went on, in the order of time.
+
+    Samples say how long; of several pauses between two samples one is told, as long as
+    all of them.
+
+    Raises:
+        ResultsError: If there are no samples.
+    """
+    rows, begin_ns = _samples(results, "paused_ns")
+    places, dilation = _places(results), results.manifest.dilation
+    before: dict[tuple[str, int], tuple[int, int, bool]] = {}
+    found = []
+
+    def tell(time_ns: int, port: str, pauses: bool) -> None:
+        place = places[port]
+        at_ns = max(0, time_ns - begin_ns) // dilation
+        event = ns3.PauseEvent(
+            at_ns, place.node, place.is_switch, place.interface, pauses
+        )
+        found.append(event)
+
+    for row in rows:
+        key = (row["port"], row["traffic_class"])
+        last_ns, sum_ns, rests = before.get(key, (0, 0, False))
+        time_ns, rested_ns = row["time_ns"], row["paused_ns"] - sum_ns
+        if rests and rested_ns < time_ns - last_ns:
+            tell(last_ns + rested_ns, row["port"], False)
+            rests = False
+        elif rested_ns and not rests:
+            tell(time_ns - rested_ns, row["port"], True)
+            rests = True
+        before[key] = time_ns, row["paused_ns"], rests
+    for (port, _), (last_ns, _, rests) in before.items():
+        # When a pause ended that outlasted an incomplete run is not known.
+        if rests and not results.incomplete:
+            tell(last_ns, port, False)
+    return sorted(found, key=lambda each: each.time_ns)

@@ -1,0 +1,142 @@
+"""The runs in a folder, each in one line: what it was, how it ended, a few figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pyarrow.compute as pc
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.errors import ChakramError, NoRunDirectory, RunDirectoryError
+from chakram.run_directory.manifest import MANIFEST, RunManifest
+from chakram.run_directory.reader import RunResults, open_run
+from chakram.run_directory.schemas import plain_names
+from chakram.summary.bandwidth import bus_factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """A few numbers of a run's measured iterations; times and rates undilated.
+
+    Attributes:
+        ranks: Of all jobs.
+        iterations: Those that all ranks of their job have done, of all jobs.
+        iteration_ns: Their median: first start to last end over the ranks of the job;
+            None without any.
+        busbw: Bus bytes of finished collectives and messages over the sum of their
+            times, in bytes per second; None without any.
+        retransmitted_share: Packets sent again, of all; None without any.
+    """
+
+    ranks: int
+    iterations: int
+    iteration_ns: float | None
+    busbw: float | None
+    retransmitted_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """One run of a folder; *problem* is why its tables tell nothing, else None."""
+
+    directory: Path
+    manifest: RunManifest
+    figures: RunFigures
+    problem: str | None = None
+
+
+def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
+    """Return the runs below *folder*, the oldest first, and what cannot be read.
+
+    Folders without a ``run.json`` are none, as those of preflights.
+
+    Raises:
+        NoRunDirectory: If there is no such folder.
+        RunDirectoryError: If it cannot be looked into.
+    """
+    try:
+        places = [path for path in folder.iterdir() if (path / MANIFEST).exists()]
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoRunDirectory(
+            str(folder),
+            "is no folder",
+            "name the one that holds run directories, e.g. runs",
+        ) from error
+    except OSError as error:
+        raise RunDirectoryError(
+            str(folder), f"cannot be read: {error.strerror}"
+        ) from error
+    found: list[ListedRun] = []
+    unreadable: list[ChakramError] = []
+    for path in sorted(places):
+        try:
+            found.append(_listed(open_run(path)))
+        except (NoRunDirectory, RunDirectoryError) as error:
+            unreadable.append(error)
+    found.sort(key=lambda each: (each.manifest.started_at, each.directory))
+    return found, unreadable
+
+
+def _listed(results: RunResults) -> ListedRun:
+    ranks = sum(job.get("ranks", 0) for job in results.manifest.jobs.values())
+    iterations_ns: list[float] = []
+    busbw = retransmitted_share = problem = None
+    try:
+        iterations_ns = _iterations_ns(results)
+        busbw, retransmitted_share = _of_collectives(results)
+    except RunDirectoryError as error:
+        iterations_ns, problem = [], error.found
+    return ListedRun(
+        directory=results.path,
+        manifest=results.manifest,
+        figures=RunFigures(
+            ranks=ranks,
+            iterations=len(iterations_ns),
+            iteration_ns=median(iterations_ns) if iterations_ns else None,
+            busbw=busbw,
+            retransmitted_share=retransmitted_share,
+        ),
+        problem=problem,
+    )
+
+
+def _iterations_ns(results: RunResults) -> list[float]:
+    """Return the times of measured iterations that all ranks of a job have done."""
+    keys = ["job", "iteration"]
+    table = results.table("ranks", *keys, "measured", "start_ns", "end_ns")
+    table = plain_names(table.filter(pc.field("measured")))
+    grouped = table.group_by(keys).aggregate(
+        [("start_ns", "min"), ("end_ns", "max"), ("end_ns", "count")]
+    )
+    ranks_of = {name: job.get("ranks") for name, job in results.manifest.jobs.items()}
+    dilation = results.manifest.dilation
+    return [
+        (row["end_ns_max"] - row["start_ns_min"]) / dilation
+        for row in grouped.to_pylist()
+        if row["end_ns_count"] == ranks_of.get(row["job"], row["end_ns_count"])
+    ]
+
+
+def _of_collectives(results: RunResults) -> tuple[float | None, float | None]:
+    """Return bus bandwidth, and the share of packets that were sent again."""
+    kind = ["collective", "nranks"]
+    summed = ["size_bytes", "duration_ns", "packets", "retransmitted"]
+    table = results.table(
+        "collectives", *kind, *summed, "measured", "shares", "expected_shares"
+    )
+    done = pc.field("shares") == pc.field("expected_shares")
+    table = plain_names(table.filter(pc.field("measured") & done))
+    grouped = table.group_by(kind).aggregate([(name, "sum") for name in summed])
+    bus_bytes, time_ns, packets, again = 0.0, 0, 0, 0
+    for row in grouped.to_pylist():
+        op = CollectiveOp(row["collective"])
+        factor = float(bus_factor(op, nranks=row["nranks"]))
+        packets += row["packets_sum"]
+        again += row["retransmitted_sum"]
+        if factor:
+            bus_bytes += row["size_bytes_sum"] * factor
+            time_ns += row["duration_ns_sum"]
+    rate = bus_bytes / time_ns * 1e9 * results.manifest.dilation if time_ns else None
+    return rate, again / packets if packets else None

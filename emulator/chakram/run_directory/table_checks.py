@@ -1,0 +1,186 @@
+"""Checks of tables that come from a run directory: types, ranges, words and ranks.
+
+A table may have been cut, edited or written by another program.  What passes these
+checks can be summed, drawn and looked up without further care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.run_directory import schemas
+from chakram.run_directory.operation_tables import END_CAUSES, KINDS
+
+if TYPE_CHECKING:
+    from chakram.run_directory.plan_document import PlanDocument
+
+_MOST_NS = 1 << 60
+"""36 years: the sum of any eight such times is less than 2**63."""
+
+_MOST = 1 << 56
+"""Of bytes, packets and rates: sums of a hundred of them are less than 2**63."""
+
+_MOST_RANKS = 1 << 20
+
+_RANK_COLUMNS = {
+    *("rank", "peer", "src", "dst", "cause_rank", "end_rank", "nranks", "root"),
+    *("number", "port", "peer_port", "critical_src", "critical_dst"),
+}
+"""Numbers of ranks and ports, where they are 32 bits wide."""
+
+_MAY_BE_NULL = {
+    "flows": {"cause", "cause_rank", "cause_number", "number", "departed_ns"}
+    | {"received_ns", "queue_port", "pause_port", "slow_ns", "slow_port"}
+    | {*schemas.OWN_PARTS, *schemas.WAY_PARTS},
+    "collectives": {"root", "send_node_id", "receive_node_id", "receive_name"}
+    | {"slip_ns", "wrong", "critical_src", "critical_dst", "critical_step"}
+    | {"critical_posted_ns", "critical_last_acked_ns"},
+    "links": {"drops", "marked", "pauses", "paused_ns", "down_ns", "port", "rate_bps"}
+    | {"equal_cost"},
+    "faults": {"link", "direction", "start_ns", "end_ns", "recovered_ns", "packets"},
+    "operations": {"group", "k", "stream", "nominal_ns", "cause_number", "held_by"}
+    | {"end_cause", "end_rank", "end_number"},
+    "queue_pairs": {"alpha"},
+}
+"""By table, the columns in which a run writes nulls."""
+
+_MAY_BE_NEGATIVE = {
+    *("time_ns", "ready_ns", "start_ns", "end_ns", "posted_ns", "first_sent_ns"),
+    *("departed_ns", "received_ns", "last_acked_ns", "recovered_ns"),
+    *("critical_posted_ns", "critical_last_acked_ns", "duration_ns", "slip_ns"),
+    *schemas.WAY_PARTS,
+}
+"""Points in time, whose zero is any, and differences of the clocks of two hosts."""
+
+_WORDS: dict[tuple[str, str], frozenset[str]] = {
+    ("flows", "collective"): frozenset(CollectiveOp),
+    ("flows", "cause"): frozenset(schemas.CAUSES),
+    ("collectives", "collective"): frozenset(CollectiveOp),
+    ("operations", "kind"): frozenset(KINDS),
+    ("operations", "end_cause"): frozenset(END_CAUSES),
+    ("links", "kind"): frozenset(("host", "uplink")),
+    ("links", "direction"): frozenset(("up", "down")),
+}
+"""Columns that hold one of a few words."""
+
+_PORTS_OF = {"ports": ("port",), "queue_pair_ends": ("port", "peer_port")}
+_RANKS_OF = {
+    "flows": ("src", "dst"),
+    "ranks": ("rank",),
+    "operations": ("rank",),
+    "queue_pairs": ("rank", "peer"),
+    "queue_pair_ends": ("rank", "peer"),
+}
+"""By table, the columns that name ranks of the row's job."""
+
+
+def column_type(table: str, column: str) -> pa.DataType | None:
+    """Return the type of a column of a table; None: the table has no such column."""
+    at = schemas.SCHEMAS[table].get_field_index(column)
+    if at >= 0:
+        return schemas.SCHEMAS[table].field(at).type
+    if table == "flows" and column == "path":
+        return schemas.OF_EVERY_TABLE.field(0).type
+    is_known = column in ("bound_ns", "alone_ns", "ceiling_ns", "fair_ns")
+    return pa.int64() if is_known or column.startswith("predicted_") else None
+
+
+def check_table(table: pa.Table, name: str) -> Iterator[str]:
+    """Yield what is wrong with the columns of a table, each as a clause.
+
+    Args:
+        table: Any of its columns and rows.
+        name: One of ``SCHEMAS``.
+    """
+    for field, column in zip(table.schema, table.columns, strict=True):
+        kind = column_type(name, field.name)
+        if kind is None:
+            continue
+        if table.column_names.count(field.name) > 1:
+            yield f"has column {field.name} more than once"
+        elif field.type != kind:
+            yield f"column {field.name} is of type {field.type}, not {kind}"
+        else:
+            yield from _values(column, name, field.name)
+
+
+def _values(column: pa.ChunkedArray, table: str, name: str) -> Iterator[str]:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        yield f"column {name} is damaged: {error}"
+        return
+    is_own = schemas.SCHEMAS[table].get_field_index(name) >= 0
+    nulls = column.null_count
+    if pa.types.is_dictionary(column.type):
+        texts = [each.dictionary for each in column.chunks]
+        nulls = nulls or sum(each.null_count for each in texts)
+        words = _WORDS.get((table, name))
+        found = {text for each in texts for text in each.to_pylist()} if words else ()
+        if unknown := sorted({*found} - {None} - (words or frozenset())):
+            yield f"column {name} has {unknown[0]!r}, which no run writes"
+    elif (table, name) in _WORDS:
+        found = pc.unique(column).to_pylist()
+        if unknown := sorted({*found} - {None} - _WORDS[table, name]):
+            yield f"column {name} has {unknown[0]!r}, which no run writes"
+    elif pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()
+        least, most = bounds(name, column.type)
+        if ends["min"] is not None and not least <= ends["min"] <= ends["max"] <= most:
+            odd = ends["min"] if ends["min"] < least else ends["max"]
+            yield f"column {name} has {odd}, which is not from {least} to {most}"
+    elif (
+        pa.types.is_floating(column.type)
+        and pc.all(pc.is_finite(column)).as_py() is False
+    ):
+        yield f"column {name} has a number that is not finite"
+    if nulls and is_own and not may_be_null(table, name):
+        yield f"column {name} has {nulls} rows without a value"
+
+
+def may_be_null(table: str, column: str) -> bool:
+    """Return whether a run may write nulls in a column of a table."""
+    return column in _MAY_BE_NULL.get(table, ())
+
+
+def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
+    """Return the least and the largest number that an integer column may have."""
+    if pa.types.is_unsigned_integer(kind):
+        return 0, (1 << 64) - 1
+    if kind == pa.int32():
+        return 0, (_MOST_RANKS if name in _RANK_COLUMNS else (1 << 31) - 1)
+    if not name.endswith("_ns"):
+        # A message's number has its channel in the upper half.
+        return 0, ((1 << 63) - 1 if name.endswith("number") else _MOST)
+    return (-_MOST_NS if name in _MAY_BE_NEGATIVE else 0), _MOST_NS
+
+
+def check_references(table: pa.Table, name: str, plan: PlanDocument) -> Iterator[str]:
+    """Yield which ranks and ports a table names that a plan does not have, as clauses.
+
+    Args:
+        table: Any of its columns; without the job no rank is looked up.
+        name: One of ``SCHEMAS``.
+        plan: Of the run.
+    """
+    ports = {port.number for port in plan.ports}
+    for column in _PORTS_OF.get(name, ()):
+        if column in table.column_names:
+            named = pc.unique(table[column]).to_pylist()
+            if unknown := sorted({*named} - ports):
+                yield f"names port {unknown[0]}, which is not in plan.json"
+    for column in _RANKS_OF.get(name, ()):
+        if not {"job", column} <= set(table.column_names):
+            continue
+        pairs = table.select(["job", column]).unify_dictionaries()
+        for row in pairs.group_by(["job", column]).aggregate([]).to_pylist():
+            if (row["job"], row[column]) not in plan.places:
+                yield (
+                    f"names rank {row[column]} of job {row['job']!r}, which is not in "
+                    "plan.json"
+                )

@@ -1,0 +1,290 @@
+"""Whether a run directory is what a run of its schema version leaves.
+
+Everything is looked at that other tools may build on: files and their digests, columns
+and types, who they are of, how many rows there are, that parts sum to what they are
+parts of, and that what a row names is there.  What is found is returned, not raised:
+all of it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from chakram.foundation.errors import RunDirectoryError
+from chakram.run_directory.growing_table import is_there, table_files
+from chakram.run_directory.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
+from chakram.run_directory.plan_document import PLAN
+from chakram.run_directory.schemas import (
+    OF_EVERY_TABLE,
+    OWN_PARTS,
+    SCHEMAS,
+    WAY_PARTS,
+    plain_names,
+)
+from chakram.run_directory.table_checks import check_references, check_table
+from chakram.run_directory.writer import file_digest
+
+if TYPE_CHECKING:
+    from chakram.run_directory.reader import RunResults
+
+_COLLECTIVE = ("job", "iteration", "group", "k")
+_RANK = ("job", "rank")
+_MESSAGE = (*_COLLECTIVE, "src", "dst", "number")
+_ORDERS = {
+    "flows": (
+        ("posted_ns", "first_sent_ns"),
+        ("first_sent_ns", "departed_ns"),
+        ("departed_ns", "last_acked_ns"),
+    ),
+    "operations": (("ready_ns", "start_ns"), ("start_ns", "end_ns")),
+    "collectives": (("start_ns", "end_ns"),),
+    "ranks": (("start_ns", "end_ns"),),
+    "faults": (("start_ns", "end_ns"), ("end_ns", "recovered_ns")),
+}
+"""By table: what comes first, and what comes then, on the clock of one rank."""
+
+
+class Finding(NamedTuple):
+    """Something that is not as a run leaves it: in which file, and what."""
+
+    where: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.found}"
+
+
+def check_run(results: RunResults) -> list[Finding]:
+    """Return all that is not as a run leaves it; nothing: the directory is valid.
+
+    A run that still goes, or was killed, is held to what it has written.
+    """
+    manifest = results.manifest
+    found = [
+        Finding(MANIFEST, f"names {name}, which is gone") for name in results.missing()
+    ]
+    found += _digests(results.path, manifest.digests)
+    tables: dict[str, pa.Table] = {}
+    for name in SCHEMAS:
+        problems = list(_form(results, name))
+        if not problems:
+            try:
+                table = results.unchecked_table(name)
+                problems = list(check_table(table, name))
+            except RunDirectoryError as error:
+                problems = [error.found]
+        found += [Finding(f"{name}.parquet", text) for text in problems]
+        if not problems:
+            tables[name] = plain_names(table)
+    for name, table in tables.items():
+        for text in (
+            *_identity(table, manifest.run_id, manifest.world),
+            *_row_count(results, table, name),
+            *_orders(table, name),
+        ):
+            found.append(Finding(f"{name}.parquet", text))
+    flows = tables.get("flows")
+    if flows is not None:
+        is_virtual = manifest.world == SIMULATE
+        found += [Finding("flows.parquet", each) for each in _parts(flows, is_virtual)]
+    for text in _counted(tables.get("links"), "bytes", ("bytes_after", "bytes_before")):
+        found.append(Finding("links.parquet", text))
+    found += _references(tables, is_complete=manifest.status == COMPLETE)
+    return found + _plan(results, tables)
+
+
+def _digests(folder: Path, digests: Any) -> Iterator[Finding]:
+    for name, expected in digests.items():
+        # The name is somebody's: no other folder is looked into.
+        path = folder / name
+        if path.parent == folder and path.is_file() and file_digest(path) != expected:
+            yield Finding(name, "was changed since the run wrote it (SHA-256)")
+
+
+def _form(results: RunResults, name: str) -> Iterator[str]:
+    """Yield what is wrong with the form of a table: what cannot be read, columns."""
+    expected = {"chakram.run_id": results.manifest.run_id, "chakram.table": name}
+    try:
+        schemas = [pq.read_schema(path) for path in table_files(results.path, name)]
+    except (OSError, pa.ArrowException) as error:
+        yield f"cannot be read: {error}"
+        return
+    for schema in schemas:
+        metadata = schema.metadata or {}
+        told = {key.decode(): text.decode() for key, text in metadata.items()}
+        for key, text in expected.items():
+            if told.get(key) != text:
+                yield f"says {key} {told.get(key)!r}, not {text!r}"
+        version = told.get("chakram.schema_version", "")
+        if not version.isdigit() or int(version) > SCHEMA_VERSION:
+            yield f"says chakram.schema_version {version!r}, not {SCHEMA_VERSION}"
+            continue
+        for column in SCHEMAS[name]:
+            at = schema.get_field_index(column.name)
+            if at < 0:
+                if int(version) == SCHEMA_VERSION:
+                    yield f"has no column {column.name}"
+            elif schema.field(at).type != column.type:
+                kind = schema.field(at).type
+                yield f"column {column.name} is of type {kind}, not {column.type}"
+
+
+def _identity(table: pa.Table, run_id: str, world: str) -> Iterator[str]:
+    for column, expected in zip(OF_EVERY_TABLE.names, (run_id, world), strict=True):
+        if column in table.column_names:
+            yield from _rows(
+                table,
+                pc.not_equal(table[column], expected),
+                f"are of another run: {column} is not {expected!r}",
+            )
+
+
+def _row_count(results: RunResults, table: pa.Table, name: str) -> Iterator[str]:
+    expected = results.manifest.rows.get(name)
+    if expected not in (None, table.num_rows) and is_there(results.path, name):
+        yield f"has {table.num_rows} rows, {MANIFEST} says {expected}"
+
+
+def _orders(table: pa.Table, name: str) -> Iterator[str]:
+    for first, then in _ORDERS.get(name, ()):
+        if {first, then} <= set(table.column_names):
+            wrong = pc.greater(table[first], table[then])
+            yield from _rows(table, wrong, f"have {first} after {then}")
+
+
+def _parts(flows: pa.Table, is_virtual: bool) -> Iterator[str]:
+    """Yield where parts of messages are not those of a time."""
+    parts = [name for name in (*OWN_PARTS, *WAY_PARTS) if name in flows.column_names]
+    for name in parts:
+        if is_virtual or name not in WAY_PARTS:
+            yield from _rows(flows, pc.less(flows[name], 0), f"have less than 0 {name}")
+    yield from _counted(flows, "fct_ns", ("last_acked_ns", "posted_ns"))
+    if len(parts) < len(OWN_PARTS) + len(WAY_PARTS):
+        return
+    if is_virtual:
+        left_ns = pc.subtract(flows["received_ns"], flows["posted_ns"])
+    else:
+        parts = list(OWN_PARTS)
+        left_ns = pc.subtract(flows["departed_ns"], flows["posted_ns"])
+    for name in parts:
+        left_ns = pc.subtract(left_ns, flows[name])
+    # On a network what no clock of the queue pair saw is left over.
+    wrong = pc.not_equal(left_ns, 0) if is_virtual else pc.less(left_ns, 0)
+    yield from _rows(flows, wrong, "have parts that do not sum to their time")
+
+
+def _counted(
+    table: pa.Table | None, total: str, ends: tuple[str, str]
+) -> Iterator[str]:
+    if table is not None:
+        difference = pc.subtract(table[ends[0]], table[ends[1]])
+        wrong = pc.not_equal(table[total], difference)
+        yield from _rows(table, wrong, f"have {total} that are not {' - '.join(ends)}")
+
+
+def _references(tables: dict[str, pa.Table], *, is_complete: bool) -> Iterator[Finding]:
+    """Yield what names something that is not there, or sums what is not."""
+    flows, collectives = tables.get("flows"), tables.get("collectives")
+    operations = tables.get("operations")
+    if flows is None:
+        return
+
+    def lacking(
+        table: pa.Table, keys: Sequence[str], other: pa.Table, others: Sequence[str]
+    ) -> pa.Table:
+        return table.join(
+            other.select(others).group_by(list(others)).aggregate([]),
+            list(keys),
+            list(others),
+            join_type="left anti",
+        )
+
+    def told(where: str, rows: pa.Table, what: str) -> Iterator[Finding]:
+        for text in _rows(rows, None, what):
+            yield Finding(f"{where}.parquet", text)
+
+    if "number" in flows.column_names:
+        twice = flows.group_by(list(_MESSAGE)).aggregate([([], "count_all")])
+        twice = twice.filter(pc.field("count_all") > 1)
+        yield from told("flows", twice, "are of one and the same message")
+        caused = flows.filter(pc.field("cause") == "message")
+        if is_complete:
+            keys = (*_COLLECTIVE, "cause_rank", "src", "cause_number")
+            yield from told(
+                "flows",
+                lacking(caused, keys, flows, _MESSAGE),
+                "were released by a message that is not there",
+            )
+    if collectives is not None and is_complete:
+        yield from told(
+            "flows",
+            lacking(flows, _COLLECTIVE, collectives, _COLLECTIVE),
+            "are of a collective that is not in collectives.parquet",
+        )
+        counts = ("packets", "retransmitted")
+        sums = {"bytes": "sent_bytes", **dict(zip(counts, counts, strict=True))}
+        summed = flows.group_by(list(_COLLECTIVE)).aggregate([(n, "sum") for n in sums])
+        both = collectives.filter(
+            pc.field("shares") == pc.field("expected_shares")
+        ).join(summed, list(_COLLECTIVE), join_type="inner")
+        for name, total in sums.items():
+            wrong = pc.not_equal(both[f"{name}_sum"], both[total])
+            what = f"have {total} that are not the sum of their flows"
+            yield from told("collectives", both.filter(wrong), what)
+    faults, links = tables.get("faults"), tables.get("links")
+    if faults is not None and links is not None and is_complete:
+        yield from told(
+            "faults",
+            lacking(
+                faults.filter(pc.field("link").is_valid()), ["link"], links, ["link"]
+            ),
+            "are of a link that is not in links.parquet",
+        )
+    if operations is not None and is_complete:
+        for cause, source, target in (
+            ("received", "end_rank", "rank"),
+            ("acknowledged", "rank", "end_rank"),
+        ):
+            ended = operations.filter(pc.field("end_cause") == cause)
+            keys = (*_COLLECTIVE, source, target, "end_number")
+            yield from told(
+                "operations",
+                lacking(ended, keys, flows, _MESSAGE),
+                f"ended with a message {cause} that is not in flows.parquet",
+            )
+
+
+def _plan(results: RunResults, tables: dict[str, pa.Table]) -> list[Finding]:
+    """Return the ranks and links that rows name and the plan does not."""
+    try:
+        plan = results.plan()
+    except RunDirectoryError as error:
+        return [Finding(PLAN, error.found)]
+    if plan is None:
+        return []
+    return [
+        Finding(f"{name}.parquet", text)
+        for name, table in tables.items()
+        for text in check_references(table, name, plan)
+    ]
+
+
+def _rows(table: pa.Table, wrong: Any, what: str) -> Iterator[str]:
+    """Yield a sentence about the rows that are *wrong* (None: all), if any is."""
+    if wrong is not None:
+        table = table.filter(wrong)
+    if table.num_rows:
+        first = table.slice(0, 1).to_pylist()[0]
+        told = [
+            f"{name} {first[name]}"
+            for name in ("job", "iteration", "group", "k", "src", "dst", "rank", "link")
+            if first.get(name) is not None
+        ]
+        where = f", e.g. {', '.join(told)}" if told else ""
+        yield f"{table.num_rows} row(s) {what}{where}"

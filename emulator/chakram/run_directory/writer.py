@@ -1,0 +1,545 @@
+"""Writes the run directory: everything that a run leaves behind.
+
+::
+
+    runs/20260131T120000Z-quickstart/
+        run.json              what it was, how it ended, where it comes from
+        experiment.yaml       the experiment as it was given
+        plan.json             ranks, ports and addresses
+        flows.parquet         one row per message
+        collectives.parquet   one row per collective and iteration
+        ranks.parquet         one row per rank and iteration
+        links.parquet         one row per direction of a link
+        faults.parquet        one row per entry of the experiment's faults
+        queue_pairs.parquet   one row per sample of a queue pair
+        ports.parquet         one row per sample of a port
+        link_samples.parquet  one row per sample of a port of the fabric
+        queue_pair_ends.parquet   one row per queue pair: what does not change of it
+
+The name of a simulation's ends with ``-simulate``.
+
+While a run goes, all tables but those of links and faults grow in parts
+(``chakram.run_directory.growing_table``).  The columns stand in
+``chakram.run_directory.schemas`` and in docs/reference/run-directory.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from chakram.foundation.errors import PeerError, RunDirectoryError
+from chakram.records import run_records
+from chakram.records.collective_assembly import CollectiveJoiner
+from chakram.records.named_rows import OperationTable, rank_records
+from chakram.records.row_layout import RecordRows
+from chakram.run_directory import manifest as manifests
+from chakram.run_directory.collective_table import collectives_table
+from chakram.run_directory.fault_table import faults_table
+from chakram.run_directory.growing_table import PartedTable
+from chakram.run_directory.lock import RunLock, boot_id
+from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.operation_tables import OperationTables
+from chakram.run_directory.schemas import (
+    LINKS,
+    RANKS,
+    SCHEMAS,
+    FlowTables,
+    SampleTables,
+    queue_pair_ends_table,
+    records_table,
+    with_bounds,
+)
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import Plan
+
+LAST_METRICS = "metrics.txt"
+"""What the metrics were at the end, as OpenMetrics text."""
+
+ROWS_PER_PART = 100_000
+"""Rows of a table that are kept in memory before a part is written."""
+
+RANKS_PER_PART = 128
+"""Ranks whose queue pairs are written at once; each may have a thousand."""
+
+_MAX_SAME_SECOND = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecords:
+    """What a batch of rows completed: collectives, and iterations of ranks."""
+
+    collectives: Sequence[run_records.CollectiveRecord]
+    ranks: Sequence[run_records.RankRecord]
+
+
+class RunDirectory:
+    """The writer of one run directory; made by ``create``.
+
+    Its calls are made by one thread at a time.  All of them may raise
+    ``RunDirectoryError``.
+    """
+
+    def __init__(
+        self, path: Path, manifest: manifests.RunManifest, lock: RunLock
+    ) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._lock = lock
+        self._pending = RecordRows()
+        self._pending_collectives: list[run_records.CollectiveRecord] = []
+        self._pending_ranks: list[run_records.RankRecord] = []
+        self._sample_tables: SampleTables | None = None
+        self._operations: OperationTable | None = None
+        self._joiner: CollectiveJoiner | None = None
+        self._flow_tables: FlowTables | None = None
+        self._operation_tables: OperationTables | None = None
+        self._offsets_ns: Sequence[int] = ()
+        self._host_of: dict[tuple[str, int], str] = {}
+        self._endless_jobs: frozenset[str] = frozenset()
+        self._is_full = False
+        metadata = {
+            "chakram.schema_version": str(manifests.SCHEMA_VERSION),
+            "chakram.run_id": manifest.run_id,
+            "chakram.case": manifest.case or "",
+        }
+        constants = {"run_id": manifest.run_id, "world": manifest.world}
+        self._tables = {
+            name: PartedTable(
+                path, name, schema=schema, metadata=metadata, constants=constants
+            )
+            for name, schema in SCHEMAS.items()
+        }
+
+    @classmethod
+    def create(
+        cls,
+        parent: Path,
+        *,
+        manifest: manifests.RunManifest,
+        started: datetime,
+        experiment_text: str = "",
+    ) -> RunDirectory:
+        """Make a new directory below *parent*; do it before anything starts.
+
+        Args:
+            parent: Folder of all runs; it is made if it is not there.
+            manifest: Its name ends the directory's name.
+            started: UTC; it begins the directory's name.
+            experiment_text: The experiment file, word for word.
+
+        Raises:
+            RunDirectoryError: If it cannot be made or written.
+        """
+        path = make_folder(
+            parent,
+            manifest.name,
+            kind=manifests.SIMULATE if manifest.world == manifests.SIMULATE else "",
+            started=started,
+            experiment_text=experiment_text,
+        )
+        with _explained(path):
+            lock = RunLock(path)
+            if lock.is_held:
+                held = {"hostname": os.uname().nodename, "boot_id": boot_id()}
+                manifest = replace(manifest, lock=held)
+            manifests.write_manifest(path, manifest)
+        return cls(path, manifest, lock)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the manifest."""
+        self.manifest = replace(self.manifest, **changes)
+        with _explained(self.path):
+            manifests.write_manifest(self.path, self.manifest)
+
+    def begin(
+        self,
+        plan: Plan,
+        *,
+        offsets_ns: Sequence[int] = (),
+        ports: Sequence[str] = (),
+    ) -> OperationTable:
+        """Note the plan; rows can come from now on.
+
+        Args:
+            plan: What is going to be executed.
+            offsets_ns: By rank number, what to add to the times of its clock to get
+                the controller's; nothing where it is empty.
+            ports: Names of the ports of the fabric that rows have numbers of.
+
+        Returns:
+            What the numbers in rows stand for.
+        """
+        operations = OperationTable(plan)
+        warmup = self.manifest.warmup
+        self._operations = operations
+        self._endless_jobs = frozenset(
+            job.job
+            for agent in plan.agents
+            for job in agent.settings.jobs
+            if job.is_background
+        )
+        self._offsets_ns = offsets_ns
+        hosts = {port.number: port.host for port in plan.ports()}
+        self._host_of = {
+            (rank.program.job, rank.program.rank): hosts.get(rank.port, "")
+            for rank in plan.ranks()
+        }
+        self._joiner = CollectiveJoiner(
+            operations,
+            warmup=warmup,
+            offsets_ns=offsets_ns,
+            has_arrivals=self.manifest.world != manifests.SIMULATE,
+        )
+        self._flow_tables = FlowTables(
+            operations,
+            warmup=warmup,
+            family=plan.family(),
+            offsets_ns=offsets_ns,
+            ports=ports,
+        )
+        self._operation_tables = OperationTables(
+            plan, operations, warmup=warmup, offsets_ns=offsets_ns
+        )
+        self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns, names=ports)
+        with _explained(self.path):
+            text = json.dumps(_describe_plan(plan), indent=1) + "\n"
+            manifests.write_whole(self.path / "plan.json", text)
+            ranks = plan.ranks()
+            for first in range(0, len(ranks), RANKS_PER_PART):
+                some = ranks[first : first + RANKS_PER_PART]
+                self._tables["queue_pair_ends"].append(queue_pair_ends_table(some))
+        return operations
+
+    def add(self, rows: RecordRows) -> NewRecords:
+        """Take rows of any agent; return what they completed.
+
+        Raises:
+            PeerError: If a row does not belong to the plan.
+            ValueError: If ``begin`` has not been called.
+        """
+        if self._operations is None or self._joiner is None:
+            raise ValueError("rows came before the plan")
+        with _explained_rows():
+            completed = self._joiner.add(rows)
+            ranks = rank_records(
+                rows.iterations,
+                self._operations,
+                warmup=self.manifest.warmup,
+                offsets_ns=self._offsets_ns,
+            )
+        if len(rows) < ROWS_PER_PART:
+            self._pending.extend(rows)
+        else:
+            self._write(rows)
+        self._pending_collectives += completed
+        self._pending_ranks += ranks
+        if len(self._pending) >= ROWS_PER_PART:
+            self.flush()
+        return NewRecords(collectives=completed, ranks=ranks)
+
+    def add_link_samples(self, rows: array[int]) -> None:
+        """Write samples of links (rows of ``LINK_SAMPLE_FIELDS``).
+
+        Raises:
+            ValueError: If ``begin`` has not been called.
+        """
+        if self._sample_tables is None:
+            raise ValueError("samples came before the plan")
+        with _explained(self.path):
+            self._tables["link_samples"].append(self._sample_tables.links(rows))
+
+    def flush(self) -> None:
+        """Write what has come so far; call it every few seconds.
+
+        After a write has failed nothing more is written: iterations would be recorded
+        without their messages.
+
+        Raises:
+            PeerError: If a row does not belong to the plan; then none of those that
+                came since the last call are kept.
+        """
+        collectives, self._pending_collectives = self._pending_collectives, []
+        ranks, self._pending_ranks = self._pending_ranks, []
+        self._write(self._pending.take())
+        if self._is_full:
+            return
+        with self._written():
+            # Last: who finds a collective finds its flows, whenever a run is killed.
+            self._tables["collectives"].append(collectives_table(collectives))
+            self._tables["ranks"].append(records_table(ranks, RANKS))
+
+    def _write(self, rows: RecordRows) -> None:
+        """Write a part of each table; one row would cost as much as some thousands."""
+        if (
+            self._is_full
+            or not len(rows)
+            or self._flow_tables is None
+            or self._operation_tables is None
+            or self._sample_tables is None
+        ):
+            return
+        with _explained_rows():
+            tables = {
+                "flows": self._flow_tables.table(rows.flows),
+                "operations": self._operation_tables.table(rows),
+                "queue_pairs": self._sample_tables.queue_pairs(rows.queue_pairs),
+                "ports": self._sample_tables.ports(rows.ports),
+            }
+        with self._written():
+            for name, table in tables.items():
+                self._tables[name].append(table)
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Explain why rows cannot be written, and remember it."""
+        try:
+            with _explained(self.path):
+                yield
+        except RunDirectoryError:
+            self._is_full = True
+            raise
+
+    def write_metrics(self, text: str) -> None:
+        """Write down what the metrics were at the end, as OpenMetrics text."""
+        with _explained(self.path):
+            manifests.write_whole(self.path / LAST_METRICS, text)
+
+    def finish(
+        self,
+        status: str = manifests.COMPLETE,
+        *,
+        ended: datetime,
+        reason: str | None = None,
+        links: Sequence[run_records.LinkRecord] = (),
+        bound: Mapping[run_records.CollectiveKey, int] | None = None,
+        alone: Mapping[run_records.CollectiveKey, int] | None = None,
+        ceiling: Mapping[run_records.CollectiveKey, int] | None = None,
+        predictions: Mapping[str, Mapping[run_records.CollectiveKey, int]]
+        | None = None,
+        flow_bound: Callable[[str, int, int, int], int] | None = None,
+        messages: MessageColumns | None = None,
+        **changes: Any,
+    ) -> None:
+        """Write the last rows, merge the parts and say how the run ended.
+
+        Parts that cannot be merged are left as they are, and the run is partial.
+
+        Args:
+            status: ``complete``, ``partial`` or ``failed``.
+            ended: UTC.
+            reason: Why it is not complete.
+            links: What went through the links.
+            bound: By collective, what it takes at least, in ns.
+            alone: By collective, what it takes by itself on the fabric, in ns.
+            ceiling: By collective, the time that no algorithm beats, in ns.
+            predictions: By source (e.g. ``simulate``) and collective, the time in ns.
+            flow_bound: Returns what a message takes at least in ns, from its job, its
+                sender, its receiver and its size in bytes.
+            messages: What is known of point-to-point messages; None: nothing.
+            changes: Further fields of the manifest.
+        """
+        if self._joiner is not None:
+            self._pending.flows.extend(self._joiner.waiting())
+            self._pending_collectives += [
+                record
+                for record in self._joiner.unfinished()
+                # Of a job without an end, the last iteration never is complete.
+                if status != manifests.COMPLETE
+                or record.identity.key.job not in self._endless_jobs
+            ]
+        problem: RunDirectoryError | None = None
+        try:
+            self.flush()
+            references = {
+                "bound_ns": bound or {},
+                "alone_ns": alone or {},
+                "ceiling_ns": ceiling or {},
+            }
+            for source, times_ns in (predictions or {}).items():
+                references[f"predicted_{source}_ns"] = times_ns
+            columns = messages or MessageColumns()
+            with _explained(self.path):
+                columns.prepare(self.path)
+                tables = self._tables
+                tables["flows"].merge(
+                    lambda part: columns.append_to(with_bounds(part, flow_bound))
+                )
+                tables["collectives"].merge(
+                    lambda part: _with_references(part, references)
+                )
+                tables["links"].append(records_table(links, LINKS))
+                tables["faults"].append(
+                    faults_table(
+                        self.path,
+                        links=links,
+                        host_of=self._host_of,
+                        link_faults=changes.get("link_faults", ()),
+                        packet_faults=changes.get("packet_faults", ()),
+                    )
+                )
+                for name, table in tables.items():
+                    if name not in ("flows", "collectives"):
+                        table.merge()
+        except RunDirectoryError as error:
+            problem = error
+            status = manifests.PARTIAL if status == manifests.COMPLETE else status
+            reason = reason or str(error)
+        self.update(
+            status=status,
+            reason=reason,
+            ended_at=ended.isoformat(timespec="seconds"),
+            rows={name: table.rows for name, table in self._tables.items()},
+            digests=self._digests(),
+            **changes,
+        )
+        self._lock.release()
+        if problem is not None:
+            raise problem
+
+    def _digests(self) -> dict[str, str]:
+        tables = (f"{name}.parquet" for name in SCHEMAS)
+        names = ("experiment.yaml", "plan.json", *tables)
+        with _explained(self.path):
+            return {
+                name: file_digest(self.path / name)
+                for name in names
+                if (self.path / name).exists()
+            }
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _with_references(
+    table: pa.Table, references: Mapping[str, Mapping[run_records.CollectiveKey, int]]
+) -> pa.Table:
+    """Append one column for each reference: its time of the row's collective."""
+    names = (table[name].to_pylist() for name in ("job", "group", "k"))
+    keys = [run_records.CollectiveKey(*key) for key in zip(*names, strict=True)]
+    for name, times_ns in references.items():
+        values = [times_ns.get(key) for key in keys]
+        table = table.append_column(name, pa.array(values, pa.int64()))
+    return table
+
+
+def _describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return who runs where, without programs and queue pairs."""
+    first = plan.agents[0] if plan.agents else None
+    return {
+        "schema_version": manifests.SCHEMA_VERSION,
+        "run_id": plan.run_id,
+        "agents": [
+            {"agent": agent.agent, "shards": agent.shards} for agent in plan.agents
+        ],
+        "ports": [asdict(port) for port in plan.ports()],
+        "ranks": [
+            {
+                "number": rank.number,
+                "job": rank.program.job,
+                "rank": rank.program.rank,
+                "agent": agent.agent,
+                "port": rank.port,
+                "shard": rank.shard,
+                "operations": len(rank.program.columns),
+                "queue_pairs": len(rank.queue_pairs),
+                "within_host": sorted(
+                    {
+                        pair.peer_rank
+                        for pair in rank.queue_pairs
+                        if pair.local_rate_bps is not None
+                    }
+                ),
+            }
+            for agent in plan.agents
+            for rank in agent.ranks
+        ],
+        "transport": asdict(first.transport) if first else {},
+        "settings": asdict(first.settings) if first else {},
+    }
+
+
+def make_folder(
+    parent: Path,
+    name: str,
+    *,
+    started: datetime,
+    experiment_text: str,
+    kind: str = "",
+) -> Path:
+    """Make a new folder below *parent* that holds an experiment, and return it.
+
+    Args:
+        parent: Made if it is not there.
+        name: Of the experiment; part of the folder's name.
+        started: UTC; begins the folder's name.
+        experiment_text: The experiment file, word for word.
+        kind: Ends the folder's name; nothing for a run on a network.
+
+    Raises:
+        RunDirectoryError: If it cannot be made or written.
+    """
+    with _explained(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        parts = (f"{started:%Y%m%dT%H%M%SZ}", _file_name(name), kind)
+        path = _make_new(parent, "-".join(filter(None, parts)))
+        (path / "experiment.yaml").write_text(experiment_text, encoding="utf-8")
+    return path
+
+
+def _make_new(parent: Path, stem: str) -> Path:
+    """Make a directory that was not there: runs may start within one second."""
+    for number in range(1, _MAX_SAME_SECOND):
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(0, f"{_MAX_SAME_SECOND} runs of one second are there")
+
+
+def _file_name(name: str) -> str:
+    """Return *name* with nothing in it that a file name should not have."""
+    safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
+    return safe.strip(".-")[:80] or "run"
+
+
+@contextmanager
+def _explained_rows() -> Iterator[None]:
+    """Turn what is wrong with rows into ``PeerError``: agents made them."""
+    try:
+        yield
+    except (ValueError, pa.ArrowException) as error:
+        raise PeerError("records of an agent", f"do not fit: {error}") from error
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn failures of files below a folder into ``RunDirectoryError``."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(
+            str(error.filename or path),
+            f"cannot be written: {error.strerror or error}",
+            "choose another folder for runs, or make room",
+        ) from error

@@ -1,0 +1,311 @@
+"""Reads a YAML file from somebody else: bounded, plain data only, with line numbers.
+
+The scalars are those of YAML 1.2: ``off`` and ``no`` are text, ``22:30`` is no number.
+A key that stands twice in one mapping is a mistake, not an overwritten value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import ConfigError
+from chakram.settings.located_errors import Mistake, from_validation, report
+
+if TYPE_CHECKING:
+    from chakram.settings.quantities import Model
+
+
+SIZE_LIMIT_BYTES = 1 << 20
+NODE_LIMIT = 100_000
+"""Nodes of a document after its aliases are followed: a few lines of nested aliases
+otherwise become billions."""
+
+DEPTH_LIMIT = 50
+
+Location = tuple[str | int, ...]
+"""Keys and indices from the top of the document to a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A YAML document as plain data.
+
+    Attributes:
+        data: The top-level mapping.
+        lines: The line of every key and list item, from 1.
+        options: By location, the option that put a value there, as it was written.
+        mistakes: Keys that stand twice, and the like.
+    """
+
+    data: dict[str, Any]
+    lines: dict[Location, int] = field(default_factory=dict)
+    options: dict[Location, str] = field(default_factory=dict)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def put(self, location: Location, option: str) -> None:
+        """Note that *option* said what is at *location*: nothing below it is left."""
+        depth = len(location)
+        for known in [each for each in self.options if each[:depth] == location]:
+            del self.options[known]
+        self.mistakes[:] = [
+            each for each in self.mistakes if each.location[:depth] != location
+        ]
+        self.options[location] = option
+
+    def copy(self) -> Document:
+        """Return a document that may be changed without changing this one."""
+        return Document(
+            data=deepcopy(self.data),
+            lines=self.lines,
+            options=dict(self.options),
+            mistakes=list(self.mistakes),
+        )
+
+    def option(self, location: Location) -> tuple[Location, str] | None:
+        """Return the option that said what is at *location*, and where it put it."""
+        for length in range(len(location), 0, -1):
+            option = self.options.get(location[:length])
+            if option is not None:
+                return location[:length], option
+        return None
+
+    def line(self, location: Location) -> int | None:
+        """Return the line of *location*, or of what it would stand in."""
+        for length in range(len(location), 0, -1):
+            line = self.lines.get(location[:length])
+            if line is not None:
+                return line
+        return None
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves scalars as YAML 1.2 does."""
+
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    f"{_TAG}int": int,
+    f"{_TAG}float": float,
+    f"{_TAG}bool": lambda text: text.lower() == "true",
+    f"{_TAG}null": lambda _: None,
+    f"{_TAG}str": str,
+}
+_Loader.yaml_implicit_resolvers = {}
+for _kind, _pattern in (
+    ("bool", r"(true|True|TRUE|false|False|FALSE)\Z"),
+    ("null", r"(~|null|Null|NULL|)\Z"),
+    ("int", r"[-+]?[0-9]{1,30}\Z"),
+    (
+        "float",
+        r"[-+]?([0-9]{1,30}\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]{1,3})?\Z",
+    ),
+):
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), None)
+
+
+def read_document(path: Path) -> Document:
+    """Return the document in the file at *path*.
+
+    Raises:
+        ConfigError: If the file cannot be read, is too long or is not a YAML mapping.
+    """
+    text = read_bounded(
+        path,
+        limit_bytes=SIZE_LIMIT_BYTES,
+        error=ConfigError,
+        size_hint="is this an experiment file?",
+    )
+    return parse_document(text, source=str(path))
+
+
+def parse_document(text: bytes, *, source: str) -> Document:
+    """Return the document that *text* is; *source* names it in errors.
+
+    Raises:
+        ConfigError: If it is not one YAML mapping.
+    """
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text[: error.start].count(b"\n") + 1
+        raise ConfigError(
+            f"{source}:{line}", "is not UTF-8 text", "is this an experiment file?"
+        ) from error
+    try:
+        root = _Loader(decoded).get_single_node()
+        if root is None:
+            raise ConfigError(source, "is empty", "see configs/quickstart.yaml")
+        if not isinstance(root, yaml.MappingNode):
+            raise ConfigError(
+                f"{source}:{root.start_mark.line + 1}",
+                "is not a mapping of keys to values",
+                "see configs/quickstart.yaml",
+            )
+        reader = _NodeReader(source)
+        data = reader.read(root, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(
+            f"{source}:{mark.line + 1}" if mark else source,
+            f"is not YAML: {error.problem or error.context}",
+            "check the indentation and the quotes there",
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            source, "holds characters that YAML does not allow", "save it as plain text"
+        ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            source, "is nested too deep", f"at most {DEPTH_LIMIT} levels"
+        ) from error
+    return Document(data=data, lines=reader.lines, mistakes=reader.mistakes)
+
+
+def option_text(path: str, value: str) -> str:
+    """Return ``--set path=value``, as a user wrote it."""
+    return f"--set {path}={value}"
+
+
+def override(
+    document: Document, path: str, value: str, *, option: str | None = None
+) -> None:
+    """Put *value*, read as YAML, at *path* of *document*.
+
+    Args:
+        document: What is changed.
+        path: Keys and indices, e.g. ``iterations.measured`` or ``jobs.0.size_scale``.
+        value: What would stand in the file, e.g. ``3`` or ``[bound, simulate]``.
+        option: How the user said it; None: by ``--set``.
+
+    Raises:
+        ConfigError: If the path leads nowhere or the value is not YAML.
+    """
+    where = option or option_text(path, value)
+    try:
+        parsed = parse_document(f"value: {value}".encode(), source=where)
+    except ConfigError as error:
+        # There are no lines to name in an option.
+        raise ConfigError(where, error.found, "put it in quotes") from error
+    parts: list[str | int] = [
+        int(part) if part.isdecimal() else part
+        for part in re.sub(r"\[([0-9]{1,6})\]", r".\1", path).split(".")
+    ]
+    here: Any = document.data
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if isinstance(here, dict) and isinstance(part, str) and part:
+            # What a user sets need not stand in the file.
+            if not last and not isinstance(here.get(part), dict | list):
+                here[part] = {}
+                document.put(tuple(parts[: number + 1]), where)
+        elif not (isinstance(here, list) and isinstance(part, int)):
+            raise ConfigError(
+                where, f"{path!r} leads nowhere", "e.g. iterations.warmup"
+            )
+        elif part >= len(here):
+            raise ConfigError(
+                where, f"there is no entry {part}", f"there are {len(here)}"
+            )
+        if last:
+            here[part] = parsed.data["value"]
+            document.put(tuple(parts), where)
+        else:
+            here = here[part]
+
+
+class _NodeReader:
+    """Turns the nodes of a document into data and remembers where they stood."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._nodes = 0
+        self.lines: dict[Location, int] = {}
+        self.mistakes: list[Mistake] = []
+
+    def read(self, node: yaml.Node, location: Location) -> Any:
+        self._nodes += 1
+        line = node.start_mark.line + 1
+        # An alias to a node that it stands in shows as endless depth.
+        if self._nodes > NODE_LIMIT or len(location) > DEPTH_LIMIT:
+            raise ConfigError(
+                f"{self._source}:{line}",
+                "is too large or nested too deep once its aliases are followed",
+                f"at most {NODE_LIMIT} values on {DEPTH_LIMIT} levels",
+            )
+        if isinstance(node, yaml.MappingNode):
+            return self._read_mapping(node, location)
+        if isinstance(node, yaml.SequenceNode):
+            items = []
+            for index, item in enumerate(node.value):
+                self.lines[(*location, index)] = item.start_mark.line + 1
+                items.append(self.read(item, (*location, index)))
+            return items
+        if node.tag in _SCALARS:
+            return _SCALARS[node.tag](node.value)
+        self.mistakes.append(
+            Mistake(
+                location,
+                f"the YAML tag {node.tag!r} means nothing here",
+                "write plain text, numbers, lists and mappings",
+            )
+        )
+        return None
+
+    def _read_mapping(
+        self, node: yaml.MappingNode, location: Location
+    ) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ConfigError(
+                    f"{self._source}:{line}",
+                    "a key is not plain text",
+                    "write key: value",
+                )
+            key = str(key_node.value)
+            where = (*location, key)
+            if key in mapping:
+                self.mistakes.append(
+                    Mistake(
+                        where,
+                        f"stands twice, first on line {self.lines[where]}",
+                        "remove one of the two",
+                        line=line,
+                    )
+                )
+                continue
+            self.lines[where] = line
+            mapping[key] = self.read(value_node, where)
+        return mapping
+
+
+M = TypeVar("M", bound="Model")
+
+
+def read_model(path: Path, model: type[M]) -> M:
+    """Return what stands in the file at *path*.
+
+    Raises:
+        ConfigError: With every mistake of the file: its line, what was found and what
+            to do.
+    """
+    document = read_document(path)
+    mistakes = list(document.mistakes)
+    found: M | None = None
+    try:
+        found = model.model_validate(document.data)
+    except ValidationError as error:
+        mistakes += from_validation(error, model=model, data=document.data)
+    if mistakes or found is None:
+        raise report(str(path), mistakes, document.line)
+    return found

@@ -1,0 +1,1 @@
+"""Simulation of an experiment in virtual time, at every level of detail."""

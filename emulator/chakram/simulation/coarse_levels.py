@@ -1,0 +1,199 @@
+"""Runs an experiment without planned queue pairs, into the same kind of directory.
+
+Jobs of thousands of ranks are what these levels are for.  So nothing here asks for
+queue pairs, and of large jobs messages are not recorded one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from chakram.execution.request import RunRequest, new_run_id
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.levels.cost_models import (
+    ASTRA_SIM_AWARE,
+    ASTRA_SIM_NS3,
+    AstraSimDivision,
+    AstraSimTimes,
+    Division,
+)
+from chakram.predict.levels.flows import FlowLevel
+from chakram.predict.levels.message_times import LevelTimes, WireTimes
+from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.network import network_of
+from chakram.predict.levels.run_plan import LevelRun, LocalPlace
+from chakram.simulation.common import ended, simulated_topology, simulating
+from chakram.summary.run_summary import SIMULATE
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.execution.outcome import RunOutcome
+    from chakram.plan.plan import Plan
+    from chakram.plan.transport import TransportPlan
+    from chakram.preparation.job_loading import LoadedJob
+    from chakram.topology.topology import Topology
+
+
+MOST_FLOWS = 250_000
+"""Messages of all iterations up to which each is recorded: some seconds, and 50 MB."""
+
+
+def simulate_at_level(request: RunRequest) -> RunOutcome:
+    """Simulate an experiment at the level that it names, all its iterations.
+
+    Raises:
+        ConfigError: If nobody told the topology of an external fabric.
+        ChakramError: If the experiment cannot be planned, or does not end.
+    """
+    experiment, progress = request.experiment, request.progress
+    jobs = request.jobs()
+    topology = simulated_topology(experiment, jobs)
+    started = datetime.now(UTC)
+    run_id = new_run_id(started)
+    ports = experiment.fabric.simulated_ports(topology)
+    plan = request.plan(jobs, ports, run_id, connected=False)
+    run, described = _level_run(experiment, jobs, plan, topology)
+    count = run.messages()
+    run.record_flows(count <= MOST_FLOWS)
+    directory = request.new_directory(jobs, run_id, started=started, world=SIMULATE)
+    banners = _banners(experiment, topology)
+    if count > MOST_FLOWS:
+        banners.append(
+            f"{count} messages are more than {MOST_FLOWS}: none is recorded by itself"
+        )
+    directory.update(
+        transport=described, banners=(*banners, *directory.manifest.banners)
+    )
+    directory.begin(plan)
+    total = max(plan.iterations_of().values())
+    progress.phase("simulating")
+    with simulating(directory):
+        progress.iterations(0, total)
+        result = run.run(
+            report=lambda done: progress.iterations(done, total),
+            flush=directory.add,
+        )
+    return ended(directory, topology, result.link_bytes)
+
+
+def _level_run(
+    experiment: Experiment,
+    jobs: Sequence[LoadedJob],
+    plan: Plan,
+    topology: Topology,
+) -> tuple[LevelRun, str]:
+    """Return what runs the plan, and what that is in one line."""
+    network, number_of = network_of(topology)
+    seed: int | None = experiment.seed
+    if _is_foreign(experiment) and len(network.hosts) == network.routers:
+        # Nodes that forward: ASTRA-sim does not draw which way round a ring to take.
+        network, seed = network.upwards_first(), None
+    transport = plan.agents[0].transport
+    times, division, described = _costs(experiment, transport)
+    traffic: MessageLevel
+    if experiment.simulation.cost_model == ASTRA_SIM_NS3:
+        # What it imports, other levels do without.
+        from chakram.simulation.ns3_hosts import packet_level
+
+        traffic = packet_level(experiment, topology, network, times, transport)
+    elif experiment.simulation.level == "flow":
+        traffic = FlowLevel(
+            network,
+            times,
+            batch=float(experiment.simulation.batch),
+            seed=experiment.seed,
+        )
+    else:
+        traffic = MessageLevel(network, times, seed=seed)
+    rates_bps = {
+        job.name: job.placement.local_rate_bps
+        for job in jobs
+        if job.placement.local_rate_bps is not None
+    }
+    server_of = experiment.fabric.host_names(len(topology.hosts))
+    servers: dict[str, int] = {}
+    ports = plan.ports()
+    place_of = {}
+    for rank in plan.ranks():
+        rate_bps = rates_bps.get(rank.program.job)
+        if rate_bps is not None:
+            name = server_of[rank.port]
+            place_of[rank.number] = LocalPlace(
+                servers.setdefault(name, len(servers)),
+                *((traffic.add_local_line(rate_bps),) if rate_bps else ()),
+            )
+    run = LevelRun(
+        plan,
+        traffic,
+        host_of={port.number: number_of[port.host] for port in ports},
+        division=division,
+        places=place_of,
+    )
+    return run, described
+
+
+def _costs(
+    experiment: Experiment, transport: TransportPlan
+) -> tuple[LevelTimes, Division, str]:
+    """Return costs of messages, divisions of collectives, and both in words."""
+    settings = experiment.simulation
+    if not _is_foreign(experiment):
+        times = WireTimes(
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+            overhead_bytes=overhead_bytes_of(experiment.fabric.family),
+        )
+        how = "message level: whole messages, stored and forwarded,"
+        if settings.level == "flow":
+            how = (
+                "flow level: max-min fair shares, renewed within "
+                f"{float(settings.batch):.3g} of a message's time,"
+            )
+        return (
+            times,
+            Division(),
+            f"{how} with the headers of packets of {transport.path_mtu} bytes",
+        )
+    return (
+        AstraSimTimes(
+            is_shared=settings.cost_model == ASTRA_SIM_AWARE,
+            start_ns=settings.endpoint_delay_ns,
+            local_memory_bytes_per_s=(
+                settings.local_memory_bytes_per_s // experiment.dilation
+            ),
+        ),
+        AstraSimDivision(parts=settings.parts),
+        f"{settings.level} level with the costs of {settings.cost_model}, "
+        f"{settings.parts} part{'s' if settings.parts > 1 else ''} of a collective, "
+        f"endpoint delay {settings.endpoint_delay_ns // experiment.dilation} ns",
+    )
+
+
+def _is_foreign(experiment: Experiment) -> bool:
+    return experiment.simulation.cost_model != "chakram"
+
+
+def _banners(experiment: Experiment, topology: Topology) -> list[str]:
+    """Return what a reader has to know of the level before any number."""
+    if experiment.simulation.cost_model == ASTRA_SIM_NS3:
+        banners = [
+            "simulated as ASTRA-sim over ns-3: a queue pair of its own for each "
+            "message, nothing is sent again; without credits, pieces of messages and "
+            "intervals of CNPs"
+        ]
+    else:
+        left_out = "packets, queue pairs, windows, acknowledgements, congestion "
+        left_out += "control, marks, PFC, limits of queues and losses"
+        banners = [
+            f"simulated at {experiment.simulation.level} level: without {left_out}"
+        ]
+        if any(topology.has_choice(switch) for switch in topology.switches):
+            banners.append(
+                "which of several paths of equal cost a message takes is drawn with "
+                "seed, once for each pair of hosts: others share a link than in a run"
+            )
+    if experiment.faults.drop or experiment.faults.packets:
+        banners.append("faults are of packets: none is simulated at this level")
+    return banners

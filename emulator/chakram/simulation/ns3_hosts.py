@@ -1,0 +1,54 @@
+"""Simulates an experiment with the hosts of ns-3's RDMA model on modelled switches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.foundation.errors import ConfigError
+from chakram.predict.levels.packet_messages import PacketLevel
+from chakram.predict.simulator.message_hosts import Ns3Hosts
+from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.replay.assembly import CongestionSettings
+from chakram.switch.profiles import Profile
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.plan.transport import TransportPlan
+    from chakram.predict.levels.message_times import LevelTimes
+    from chakram.predict.levels.network import LevelNetwork
+    from chakram.topology.topology import Topology
+
+
+def packet_level(
+    experiment: Experiment,
+    topology: Topology,
+    network: LevelNetwork,
+    times: LevelTimes,
+    transport: TransportPlan,
+) -> PacketLevel:
+    """Return modelled switches with the hosts of ns-3.
+
+    Switches are those of profile ``ns3``, where the experiment says nothing of them.
+
+    Raises:
+        ConfigError: If packets of one flow would overtake one another.
+    """
+    profile = Profile(name="ns3")
+    if experiment.fabric.simulated_switches is not None:
+        profile = experiment.fabric.switching(experiment.seed).profile
+    if profile.balancing != "hash":
+        raise ConfigError(
+            "fabric.switches.balancing",
+            f"is {profile.balancing}, and costs of astra-sim-ns3 hash flows",
+            "leave it out",
+        )
+    control = CongestionSettings(transport).control
+    return PacketLevel(
+        network,
+        times,
+        fabric=SwitchFabric(
+            topology, profile, ecn=bool(transport.ecn), seed=experiment.seed
+        ),
+        settings=Ns3Hosts(window=experiment.simulation.window),
+        make_control=None if transport.congestion_control == "none" else control,
+    )

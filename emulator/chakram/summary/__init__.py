@@ -1,0 +1,1 @@
+"""Summaries of a run: bandwidths, messages, generator health. No I/O."""

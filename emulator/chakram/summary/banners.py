@@ -1,0 +1,126 @@
+"""What belongs on top of the results of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chakram.foundation.units import exact_rate
+from chakram.records.run_records import GENERATOR_BOUND_PERCENT, is_generator_bound
+from chakram.summary.run_summary import COMPLETE, RunFacts, SummaryRow
+
+if TYPE_CHECKING:
+    from chakram.summary.generator_advice import KeepingUp
+    from chakram.summary.generator_health import GeneratorSummary
+
+
+def incomplete(status: str, reason: str | None) -> str | None:
+    """Return how a run ended that did not complete; None: it did.
+
+    Args:
+        status: Of its ``run.json``.
+        reason: Why it is not complete, None if unknown.
+    """
+    if status == COMPLETE:
+        return None
+    return f"{status.upper()}: {reason or _NO_REASON.get(status, _NO_END)}"
+
+
+_NO_END = "the run did not come to its end"
+_NO_REASON = {"running": "the run has not ended"}
+
+
+def banners(
+    facts: RunFacts,
+    judged: Sequence[SummaryRow],
+    unfinished: int,
+    generator: GeneratorSummary | None,
+    remedy: KeepingUp | None = None,
+) -> tuple[str, ...]:
+    """Return what a reader must know before any number, most important first.
+
+    Args:
+        facts: Of the run; what was noted while it went comes last.
+        judged: Rows of collectives that move data.
+        unfinished: Collectives that not all of their ranks have finished.
+        generator: How the generator kept up, None if unknown.
+        remedy: At what it would have kept up, None where it did.
+    """
+    found = []
+    if (ended := incomplete(facts.status, facts.reason)) is not None:
+        left_out = f"; {unfinished} unfinished collectives are left out"
+        found.append(f"{ended}{left_out if unfinished else ''}")
+    largest = max((row.generator_wait_share for row in judged), default=0.0)
+    bound = is_generator_bound(largest)
+    if bound:
+        counts: dict[str, int] = {}
+        for row in judged:
+            if row.generator_bound:
+                counts[row.op] = counts.get(row.op, 0) + row.generator_bound
+        listed = ", ".join(f"{count} {op}" for op, count in counts.items())
+        total = sum(row.samples for row in judged)
+        found.append(
+            f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
+            f"({listed}) waited for this generator for more than "
+            f"{GENERATOR_BOUND_PERCENT} % of their time, those of a row for "
+            f"{100 * largest:.0f} % of all of it: those times are the generator's, not "
+            f"the network's{_remedy(remedy, facts)}"
+        )
+    if generator is not None and generator.saturated:
+        busiest = generator.saturated[0]
+        others = len(generator.saturated) - 1
+        found.append(
+            f"GENERATOR SATURATED: data-plane process {busiest.shard} of agent "
+            f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
+            f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
+            "communicated: it may be what limits, and not the network"
+            f"{'' if bound else _remedy(remedy, facts)}"
+        )
+    if facts.samples_dropped:
+        found.append(
+            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost on the way; "
+            "counts and percentiles miss them"
+        )
+    if facts.size_scale != "1":
+        found.append(
+            f"SIZES SCALED by {facts.size_scale}: sizes and bandwidths are those of "
+            "the scaled messages of this run"
+        )
+    if facts.dilation != 1:
+        found.append(
+            f"TIME DILATED by {facts.dilation}: times are divided and bandwidths "
+            "multiplied by it here; records hold raw time"
+        )
+    return (*found, *facts.banners)
+
+
+def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
+    """Return what to do, as the end of a banner."""
+    if remedy is None:
+        return ""
+    if remedy.port_rate_bps is None:
+        busy_share = 1 - (remedy.idle_share or 0.0)
+        return (
+            f". Its busiest process was busy for {100 * busy_share:.0f} % of the time "
+            "only: it waited for processors that others had, and no rate says how much "
+            "slower the fabric should be; look at what else runs there"
+        )
+    rate = exact_rate(remedy.port_rate_bps)
+    if remedy.slowdown is None:
+        key = f"--set {facts.rate_key}=" if facts.rate_key else "one of "
+        return f". Ports have no rate: with {key}{rate} this machine would have kept up"
+    if remedy.slowdown == 1:
+        return (
+            ". They are few, and a slower fabric would not mend that: look at what "
+            "else this machine does"
+        )
+    share = f". At 1/{remedy.slowdown:g} of its rates"
+    if remedy.dilation is not None:
+        return (
+            f"{share} (ports of {rate}, or --set fabric.dilation={remedy.dilation}) "
+            f"this machine would have kept up"
+        )
+    return (
+        f"{share} (ports of {rate}), or with that many times as many cores, these "
+        f"hosts would have kept up"
+    )

@@ -1,0 +1,154 @@
+"""What a run does second by second, as lines like those of iperf3.
+
+Agents send their counters about once a second, each at its own time.  A line is due
+once all agents that are known have sent some since the last one, and nearly an interval
+has gone by.  Times are those of the wall clock, and rates are those on the wire of this
+machine: neither is undilated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chakram.records.counter_slots import slot
+
+if TYPE_CHECKING:
+    from chakram.summary.collectives_in_flight import UnderWay
+
+
+HEADING = (
+    "# interval (s)  iterations    transfer       goodput    retx      CE  busy    left"
+)
+
+_NEARLY = 0.75
+"""Of an interval: counters that come every second come a little sooner or later."""
+
+_SENT_AGAIN = (
+    "retransmitted_packets_nak",
+    "retransmitted_packets_timeout",
+    "retransmitted_packets_rnr",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSample:
+    """Counters of one agent; all count upwards from the start of the run.
+
+    ``busy_ns`` is by data-plane process: time in which it received or sent.
+    """
+
+    delivered_bytes: int = 0
+    retransmitted: int = 0
+    marked: int = 0
+    busy_ns: Mapping[int, int] = field(default_factory=dict)
+
+
+def agent_sample(values: Sequence[int], busy_ns: Mapping[int, int]) -> AgentSample:
+    """Return what counters with the layout of ``chakram.records.counter_slots`` say."""
+    return AgentSample(
+        delivered_bytes=values[slot("delivered_bytes")],
+        retransmitted=sum(values[slot(name)] for name in _SENT_AGAIN),
+        marked=values[slot("ecn_marked_packets")],
+        busy_ns=dict(busy_ns),
+    )
+
+
+class Intervals:
+    """Makes lines of samples.
+
+    Args:
+        every_ns: Time between two lines.
+        begin_ns: When the run began.
+    """
+
+    def __init__(self, *, every_ns: int, begin_ns: int) -> None:
+        self._every_ns = every_ns
+        self._begin_ns = begin_ns
+        self._line_ns = begin_ns
+        self._last: dict[str, AgentSample] = {}
+        # Those of the last line, and when they came.
+        self._before: dict[str, tuple[int, AgentSample]] = {}
+        self._times_ns: dict[str, int] = {}
+        self._fresh: set[str] = set()
+
+    def take(
+        self,
+        agent: str,
+        sample: AgentSample,
+        *,
+        now_ns: int,
+        done: int,
+        total: int,
+        work: UnderWay | None = None,
+    ) -> str | None:
+        """Take what an agent has sent; return a line if one is due.
+
+        Args:
+            agent: Who.
+            sample: Its counters.
+            now_ns: Of the clock of ``begin_ns``.
+            done: Iterations that all ranks have done.
+            total: Of so many.
+            work: What tells how long the rest takes; None: nothing.
+        """
+        self._last[agent] = sample
+        self._times_ns[agent] = now_ns
+        self._fresh.add(agent)
+        if (
+            now_ns - self._line_ns < self._every_ns * _NEARLY
+            or self._fresh != self._last.keys()
+        ):
+            return None
+        left_ns = None if work is None else work.left_ns(now_ns - self._begin_ns)
+        line = self._line(now_ns, done, total, left_ns)
+        self._before = {
+            name: (self._times_ns[name], found) for name, found in self._last.items()
+        }
+        self._line_ns = now_ns
+        self._fresh.clear()
+        return line
+
+    def _line(self, now_ns: int, done: int, total: int, left_ns: int | None) -> str:
+        sent_bytes = again = marked = 0
+        rate_bps = busy = 0.0
+        nothing = (self._begin_ns, AgentSample())
+        for name, sample in self._last.items():
+            then_ns, before = self._before.get(name, nothing)
+            time_ns = max(1, self._times_ns[name] - then_ns)
+            new_bytes = sample.delivered_bytes - before.delivered_bytes
+            sent_bytes += new_bytes
+            rate_bps += 8e9 * new_bytes / time_ns
+            again += sample.retransmitted - before.retransmitted
+            marked += sample.marked - before.marked
+            for shard, busy_ns in sample.busy_ns.items():
+                busy = max(busy, (busy_ns - before.busy_ns.get(shard, 0)) / time_ns)
+        interval = (
+            f"{(self._line_ns - self._begin_ns) / 1e9:.1f}-"
+            f"{(now_ns - self._begin_ns) / 1e9:.1f}"
+        )
+        return (
+            f"{interval:>14}  {f'{done}/{total}':>10}  {_scaled(sent_bytes, 'B')}  "
+            f"{_scaled(rate_bps, 'bit/s')}  {again:>6}  {marked:>6}  "
+            f"{min(1.0, busy):>4.0%}  {time_left(left_ns):>6}"
+        )
+
+
+def time_left(left_ns: int | None) -> str:
+    """Return a time in at most six characters; ``-``: unknown."""
+    if left_ns is None:
+        return "-"
+    seconds = -(-left_ns // 10**9)
+    minutes, hours = seconds // 60, seconds // 3600
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m{seconds % 60:02}s" if minutes else f"{seconds}s"
+
+
+def _scaled(value: float, unit: str) -> str:
+    """Return a number with three digits and a unit, in columns; K = 1000."""
+    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{value / factor:>6.3g} {prefix}{unit}"
+    return f"{value:>6.3g} {unit:>{len(unit) + 1}}"

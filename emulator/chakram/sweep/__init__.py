@@ -1,0 +1,1 @@
+"""Parameter sweeps: runner, cells on disk and result tables."""

@@ -1,0 +1,336 @@
+"""The folder of a sweep: what was to be run, and what each cell gave.
+
+``suite.json`` says the suite and its cells; ``cells/NUMBER-REPETITION.json`` is the
+result of a cell, with the digest of what it was made of, so that a sweep goes on where
+it was cut; ``runs`` its run directories; ``claims.lock`` carries the locks of cells
+that are being run, so that several sweeps share a folder.  Results hold nothing of when
+or where a cell ran, so that tables are the same however cells were spread over
+processes and machines.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pydantic import TypeAdapter
+
+from chakram.config.suite import Cell, Plan, Suite
+from chakram.console.summary_document import check_run_document
+from chakram.foundation.bounded_reading import parse_json
+from chakram.foundation.errors import ResultsError, RunDirectoryError
+
+COMPLETE = "complete"
+
+Outcome = dict[str, Any]
+"""What a cell gave, as plain data: see ``chakram.sweep.runner``."""
+
+_SUITE = "suite.json"
+_LOCKS = "claims.lock"
+_MOST_REPETITIONS = 2**20
+_FABRICS = 2**50
+"""Locks of fabrics are behind those of all cells."""
+
+
+class CellRun(NamedTuple):
+    """All that a process needs to run a cell."""
+
+    number: int
+    repetition: int
+    name: str
+    world: str
+    base: str
+    overrides: tuple[tuple[str, str], ...]
+    digest: str
+    runs: str
+    lab: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a folder says of its suite.
+
+    Attributes:
+        suite: The suite file's keys, with all defaults.
+        cells: Its cells, in their order.
+        runs: Each of them in each repetition.
+    """
+
+    suite: Mapping[str, Any]
+    cells: tuple[Cell, ...]
+    runs: tuple[CellRun, ...]
+
+
+_CELLS = TypeAdapter(tuple[Cell, ...])
+_RUNS = TypeAdapter(tuple[CellRun, ...])
+_COUNTS = (
+    "packets",
+    "retransmitted_packets",
+    "ecn_marked_packets",
+    "unfinished_collectives",
+)
+"""Of a cell's document: what tables sum."""
+
+
+def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
+    """Return what is to be run, in its order."""
+    runs = []
+    for cell, repetition in plan.turns():
+        runs.append(
+            CellRun(
+                number=cell.number,
+                repetition=repetition,
+                name=cell.name,
+                world=cell.world,
+                base=str(plan.base.resolve()),
+                overrides=tuple(plan.overrides(cell, repetition).items()),
+                digest=plan.digest(cell, repetition),
+                runs=str(folder / "runs" / f"{cell.number:04d}"),
+            )
+        )
+    return runs
+
+
+def is_sweep(folder: Path) -> bool:
+    """Tell whether a folder is that of a sweep."""
+    return (folder / _SUITE).is_file()
+
+
+def write_sweep(folder: Path, plan: Plan, runs: Sequence[CellRun]) -> None:
+    """Write down what is run, for whoever reads the folder.
+
+    Raises:
+        RunDirectoryError: If it cannot be written.
+    """
+    document = {
+        "suite": plan.suite.model_dump(mode="json", by_alias=True),
+        "cells": [asdict(cell) for cell in plan.cells],
+        "runs": [run._asdict() for run in runs],
+    }
+    _write(folder / _SUITE, document)
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """Return what is to be found in a folder.
+
+    Raises:
+        RunDirectoryError: If it is not that of a sweep.
+    """
+    path = folder / _SUITE
+    try:
+        document = parse_json(path.read_bytes(), str(path), error=ResultsError)
+        cells = _CELLS.validate_python(document["cells"])
+        runs = _RUNS.validate_python(
+            [tuple(CellRun(**each)) for each in document["runs"]]
+        )
+        if [cell.number for cell in cells] != list(range(len(cells))):
+            raise ValueError("cells are not in their order")
+        for number in (
+            *(cell.baseline for cell in cells if cell.baseline is not None),
+            *(run.number for run in runs),
+        ):
+            if not 0 <= number < len(cells):
+                raise ValueError(f"there is no cell {number}")
+        suite = Suite.model_validate(document["suite"])
+        for cell in cells:
+            if lacking := {*suite.matrix} - {*cell.values}:
+                raise ValueError(f"cell {cell.number} has no {min(lacking)}")
+        filled = suite.model_dump(mode="json", by_alias=True)
+        return Sweep(suite=filled, cells=cells, runs=runs)
+    except OSError as error:
+        raise RunDirectoryError(
+            str(path), f"cannot be read: {error.strerror}"
+        ) from error
+    except (ValueError, TypeError, KeyError, ResultsError) as error:
+        raise RunDirectoryError(
+            str(path), "is damaged: it is not what a sweep writes there",
+            "the command that made it writes it again",
+        ) from error  # fmt: skip
+
+
+def _path(folder: Path, run: CellRun) -> Path:
+    return folder / "cells" / f"{run.number:04d}-{run.repetition}.json"
+
+
+def _read(folder: Path, run: CellRun) -> Outcome | None:
+    """Return what is kept of a cell, None where nothing is that is its own."""
+    try:
+        path = _path(folder, run)
+        outcome = parse_json(path.read_bytes(), str(path), error=ResultsError)
+    except (OSError, ResultsError):
+        return None
+    if isinstance(outcome, dict) and outcome.get("digest") == run.digest:
+        return outcome
+    return None
+
+
+def kept_outcome(folder: Path, run: CellRun) -> Outcome | None:
+    """Return the result of a cell, None where there is none that is its own."""
+    outcome = _read(folder, run)
+    if (
+        outcome is not None
+        and outcome.get("status") == COMPLETE
+        and isinstance(outcome.get("document"), dict)
+        and isinstance(outcome.get("directory"), str | None)
+        and _is_whole(outcome["document"], str(_path(folder, run)))
+    ):
+        return outcome
+    return None
+
+
+def _is_whole(document: Mapping[str, Any], source: str) -> bool:
+    """Tell whether the document of a cell has what tables are made of."""
+    try:
+        check_run_document(document, source)
+    except ResultsError:
+        return False
+    rate = document.get("average_bus_bandwidth", "")
+    bound = document.get("generator_bound", "")
+    return (
+        all(type(document.get(name)) is int for name in _COUNTS)
+        and isinstance(rate, int | float | None)
+        and isinstance(bound, dict | None)
+        and (not bound or {type(bound.get(x)) for x in ("of", "collectives")} == {int})
+    )
+
+
+def reason_of(folder: Path, run: CellRun) -> str:
+    """Return why a cell has no result."""
+    outcome = _read(folder, run)
+    if outcome is None:
+        return "not run"
+    return str(outcome.get("reason") or "its file is damaged; sweep again")
+
+
+def outcome_of_other(
+    folder: Path, run: CellRun, *, before: int | None
+) -> Outcome | None:
+    """Return the result of a cell that another sweep has run; None: it has run none.
+
+    Args:
+        folder: Of the sweep.
+        run: The cell.
+        before: ``outcome_version`` when the other sweep was found to run it.  A failure
+            that is older is none of its results.
+    """
+    outcome = kept_outcome(folder, run)
+    if outcome is None and outcome_version(folder, run) != before:
+        outcome = _read(folder, run)
+    if outcome is not None and outcome.get("interrupted"):
+        return None
+    return outcome
+
+
+def outcome_version(folder: Path, run: CellRun) -> int | None:
+    """Return a number that changes when the result of a cell is written."""
+    try:
+        return _path(folder, run).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+class CellClaims:
+    """The cells that this process runs, of a folder that several sweeps may share.
+
+    A claim is a lock on one byte of a file (``fcntl``).  The kernel, or a file server,
+    releases it when the process ends, however it ends; processes that this one starts
+    do not inherit it.  On file systems without such locks every claim succeeds.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = open(folder / _LOCKS, "ab")  # noqa: SIM115 - see __exit__
+        except OSError as error:
+            raise RunDirectoryError(
+                str(folder / _LOCKS), f"cannot be written: {error.strerror}"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def claim(self, run: CellRun, *, wait: bool = False) -> bool:
+        """Claim a cell; return False where another process runs it."""
+        return self._lock(_byte(run), wait=wait)
+
+    def release(self, run: CellRun) -> None:
+        """Give a cell up, once its result is kept."""
+        self._unlock(_byte(run))
+
+    def claim_fabric(self, *, on_this_machine: bool, wait: bool = False) -> bool:
+        """Claim the fabric that cells run on: two runs on it disturb each other."""
+        return self._lock(_fabric_byte(on_this_machine=on_this_machine), wait=wait)
+
+    def release_fabric(self, *, on_this_machine: bool) -> None:
+        """Give the fabric up."""
+        self._unlock(_fabric_byte(on_this_machine=on_this_machine))
+
+    def _lock(self, byte: int, *, wait: bool) -> bool:
+        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        try:
+            fcntl.lockf(self._file, how, 1, byte)
+        except OSError as error:
+            return error.errno not in (errno.EACCES, errno.EAGAIN)
+        return True
+
+    def _unlock(self, byte: int) -> None:
+        with suppress(OSError):
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+
+
+def _byte(run: CellRun) -> int:
+    return run.number * _MOST_REPETITIONS + run.repetition
+
+
+def _fabric_byte(*, on_this_machine: bool) -> int:
+    """Return the byte of a machine, or that of what all machines share."""
+    if not on_this_machine:
+        return _FABRICS
+    return _FABRICS + 1 + zlib.crc32(os.uname().nodename.encode())
+
+
+def keep_outcome(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None:
+    """Keep the result of a cell.
+
+    Raises:
+        RunDirectoryError: If it cannot be written.
+    """
+    _write(_path(folder, run), outcome)
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(document), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RunDirectoryError(
+            str(path), f"cannot be written: {error.strerror}"
+        ) from error
+
+
+def collect(
+    runs: Sequence[CellRun], folders: Sequence[Path]
+) -> tuple[dict[tuple[int, int], Outcome], list[CellRun]]:
+    """Return the results by cell and repetition, and what has none yet."""
+    found: dict[tuple[int, int], Outcome] = {}
+    missing = []
+    for run in runs:
+        outcomes = [kept for folder in folders if (kept := kept_outcome(folder, run))]
+        if outcomes:
+            found[run.number, run.repetition] = outcomes[0]
+        else:
+            missing.append(run)
+    return found, missing

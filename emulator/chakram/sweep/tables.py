@@ -1,0 +1,241 @@
+"""The results of a sweep: one table for people, and CSV, JSON and Parquet of all rows.
+
+A row of the files is a row of the table of one cell in one repetition: the values of
+its matrix, how long its job's iterations took, and what stands in ``results`` of
+``chakram show --json``; barriers are left out.  Nothing in them says when, where or by
+whom a cell was run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from chakram.analysis.comparison import (
+    Difference,
+    Side,
+    Times,
+    compare,
+    stated_times,
+    times_of,
+)
+from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.errors import RunDirectoryError
+
+if TYPE_CHECKING:
+    from chakram.config.suite import Cell
+
+
+_OF_RESULT = {
+    "collective": "collective",
+    "algorithm": "algorithm",
+    "nranks": "nranks",
+    "size_bytes": "size",
+    "samples": "samples",
+    "time_ns": "time_ns",
+    "min_ns": "min_ns",
+    "p99_ns": "p99_ns",
+    "max_ns": "max_ns",
+    "cv": "cv",
+    "bound_share": "bound_share",
+    "alone_share": "alone_share",
+    "packets": "packets",
+    "retransmitted_packets": "retransmitted_packets",
+    "ecn_marked_packets": "ecn_marked_packets",
+    "generator_bound": "generator_bound",
+}
+"""Columns of a row, and what they are called in a result."""
+
+
+def rows(
+    cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
+) -> list[dict[str, Any]]:
+    """Return all rows, by cell and repetition."""
+    found = []
+    for (number, repetition), outcome in sorted(outcomes.items()):
+        cell, document = cells[number], outcome["document"]
+        iterations = {each["job"]: each for each in document["iterations"]}
+        for result in document["results"]:
+            if result["collective"] == CollectiveOp.BARRIER:
+                continue
+            iteration = iterations.get(result["job"], {})
+            block = result["out_of_place"]
+            found.append(
+                {
+                    "cell": number,
+                    "repetition": repetition,
+                    "world": cell.world,
+                    "case": cell.case,
+                    **{key: _plain(value) for key, value in cell.values.items()},
+                    "job": result["job"],
+                    "iteration_ns": iteration.get("mean_ns"),
+                    "iteration_cv": iteration.get("cv"),
+                    **{name: result[key] for name, key in _OF_RESULT.items()},
+                    "alg_bw": block["alg_bw"],
+                    "bus_bw": block["bus_bw"],
+                }
+            )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a column can hold it: lists and mappings as JSON."""
+    return json.dumps(value) if isinstance(value, dict | list | tuple) else value
+
+
+def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
+    """Write ``results.csv``, ``.json`` and ``.parquet``; return where.
+
+    Raises:
+        RunDirectoryError: If they cannot be written.
+    """
+    columns = list(made[0]) if made else []
+    table = pa.table({name: _column([row[name] for row in made]) for name in columns})
+    paths = [folder / f"results.{kind}" for kind in ("csv", "json", "parquet")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            temporary = path.with_suffix(f"{path.suffix}.{os.getpid()}.tmp")
+            if path.suffix == ".csv":
+                pyarrow.csv.write_csv(table, temporary)
+            elif path.suffix == ".json":
+                temporary.write_text(json.dumps(list(made), indent=1), "utf-8")
+            else:
+                pq.write_table(table, temporary)
+            os.replace(temporary, path)
+    except OSError as error:
+        raise RunDirectoryError(
+            str(folder), f"cannot be written: {error.strerror}"
+        ) from error
+    return paths
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return a column; values of several kinds become texts."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if each is None else str(each) for each in values])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """What a cell gave in all its repetitions; shares are of packets, or collectives.
+
+    ``iteration`` is of the job that takes longest; ``difference`` is that from the
+    baseline, None without one.
+    """
+
+    cell: Cell
+    repetitions: int
+    iteration: Times | None
+    bus_bw: float | None
+    retransmitted_share: float | None
+    marked_share: float | None
+    generator_bound_share: float | None
+    difference: Difference | None
+
+
+def cell_document(each: CellResult) -> dict[str, Any]:
+    """Return what a cell gave as plain values."""
+    times, difference = each.iteration, each.difference
+    errors = None if difference is None else difference.errors
+    return {
+        "cell": each.cell.number,
+        "case": each.cell.case or None,
+        "values": dict(each.cell.values),
+        "world": each.cell.world,
+        "repetitions": each.repetitions,
+        "iteration_ns": times.mean_ns if times else None,
+        "error_ns": times.error_ns if times else None,
+        "bus_bw": each.bus_bw,
+        "retransmitted_share": each.retransmitted_share,
+        "marked_share": each.marked_share,
+        "generator_bound_share": each.generator_bound_share,
+        "baseline": each.cell.baseline,
+        "change": difference.change if difference else None,
+        "errors": None if errors in (None, float("inf")) else errors,
+        "significant": difference.significant if difference else None,
+    }
+
+
+def cell_results(
+    cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
+) -> list[CellResult]:
+    """Return what every cell gave that has a result, in the order of the suite."""
+    documents: dict[int, list[dict[str, Any]]] = {}
+    for (number, _), outcome in sorted(outcomes.items()):
+        documents.setdefault(number, []).append(outcome["document"])
+    times = {
+        number: _iteration(cells[number], found) for number, found in documents.items()
+    }
+    results = []
+    for cell in cells:
+        if cell.number not in documents:
+            continue
+        found = documents[cell.number]
+        own = times[cell.number]
+        base = None if cell.baseline is None else times.get(cell.baseline)
+        packets = sum(each["packets"] for each in found)
+        bound = [each["generator_bound"] for each in found if each["generator_bound"]]
+        verdicts = sum(each["of"] for each in bound)
+        busbw = [
+            each["average_bus_bandwidth"]
+            for each in found
+            if each["average_bus_bandwidth"] is not None
+        ]
+        results.append(
+            CellResult(
+                cell=cell,
+                repetitions=len(found),
+                iteration=own,
+                bus_bw=fmean(busbw) if busbw else None,
+                retransmitted_share=_share(found, "retransmitted_packets", packets),
+                marked_share=_share(found, "ecn_marked_packets", packets),
+                generator_bound_share=(
+                    sum(each["collectives"] for each in bound) / verdicts
+                    if verdicts
+                    else None
+                ),
+                difference=_difference(base, own) if base and own else None,
+            )
+        )
+    return results
+
+
+def _share(
+    documents: Sequence[Mapping[str, Any]], name: str, packets: int
+) -> float | None:
+    return sum(each[name] for each in documents) / packets if packets else None
+
+
+def _iteration(cell: Cell, documents: Sequence[Mapping[str, Any]]) -> Times | None:
+    """Return the time of the job whose iterations take longest."""
+    found = [
+        max(each["iterations"], key=lambda one: one["mean_ns"])
+        for each in documents
+        if each["iterations"]
+    ]
+    if not found:
+        return None
+    exact = cell.world == "simulate"
+    if len(found) > 1:
+        return times_of([[each["mean_ns"]] for each in found], exact=exact)
+    (one,) = found
+    return stated_times(one["mean_ns"], one["cv"], one["iterations"], exact=exact)
+
+
+def _difference(base: Times, own: Times) -> Difference:
+    key = ("iteration", "")
+    sides = [Side(name="", kind="", times={key: each}) for each in (base, own)]
+    (difference,) = compare(*sides).levels["iteration"]
+    return difference

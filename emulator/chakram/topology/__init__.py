@@ -1,0 +1,1 @@
+"""Topologies: hosts, switches, links, addresses and common shapes. Pure functions."""

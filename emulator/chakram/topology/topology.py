@@ -1,0 +1,460 @@
+"""The shape of a fabric: hosts, switches and the links between them.
+
+Pure data.  The namespace builder, the simulator and the bound all read the same
+``Topology``; none of them has an idea of its own about what is connected to what.
+``chakram.topology.common_topologies`` makes the usual ones, ``check_topology`` says
+what is wrong with one that somebody else has made.
+
+Every link is full duplex: ``rate_bps`` holds in each direction, and each direction has
+a queue of its own at the port where packets leave.  A packet is stored and forwarded
+at every switch that does not cut through.
+
+The links of a lab are virtual: a kernel's token buckets hold their rates.  What was
+sent at once stays together, is queued or dropped as one, and leaves when its time
+begins rather than ends; a port that was idle may be ahead of its rate by a bucket.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from chakram.foundation.errors import FabricError
+
+HOST_INTERFACE = "eth0"
+"""Name of the one interface of every host."""
+
+_BUCKET_BYTES = 15_000
+BUCKET_NS = 200_000
+"""How much of its rate a port of a lab saves up while it is idle."""
+
+HOST_BUCKET_NS = 2_000_000
+"""How long a host may have been silent and still catch up on what it did not send.
+
+Ports pace themselves, and when their process was late they catch up on a millisecond of
+their rate.  Below that, every such burst would wait here for a timer, and timers are
+what a throttled class costs: in a virtual machine 3-6 us each, a quarter of the time of
+an all-to-all among 8 hosts of 1 Gbit/s.  The rate stays enforced over longer times, and
+the switch ports, which decide what a receiver sees, are strict.
+"""
+
+
+def bucket_bytes(rate_bps: int, *, bucket_ns: int = BUCKET_NS) -> int:
+    """Return how much an idle port of a lab may send at once: *bucket_ns* of its rate.
+
+    Saved tokens let an incast of short messages beat the line rate, so this is small.
+    But behind a burst of packets, which leaves whole and in debt, the next ACK would
+    wait for a timer; at 1 Gbit/s, 15 KB and bursts of 4 packets of 4 KiB nearly every
+    one did, and timers took a third of the time of a ring among 8 hosts.  25 KB, which
+    is 200 us, leaves room for bursts of 5; a ring took 256 ms instead of 445.
+    """
+    return max(_BUCKET_BYTES, rate_bps * bucket_ns // (8 * 10**9))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class PortRef:
+    """A port of a node: where packets leave and enter."""
+
+    node: str
+    port: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EcnThresholds:
+    """From which queue on a switch marks packets "congestion experienced".
+
+    Attributes:
+        kmin_bytes: Up to this queue none is marked.
+        kmax_bytes: Beyond this queue all are.
+        probability: Share of the packets that are marked at *kmax_bytes*; between the
+            two it rises linearly from 0.
+    """
+
+    kmin_bytes: int
+    kmax_bytes: int
+    probability: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.kmin_bytes <= self.kmax_bytes:
+            raise ValueError(
+                f"ECN thresholds {self.kmin_bytes}..{self.kmax_bytes} are no range"
+            )
+        if not 0.0 <= self.probability <= 1.0:
+            raise ValueError(f"{self.probability} is not a probability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A full-duplex link between two ports.
+
+    Attributes:
+        a: One end; for a link of a host, the host.
+        b: The other end.
+        rate_bps: Rate of each direction, in bits of layer-2 packets per second
+            (without preamble, FCS and gap), or None where nothing limits it.
+        delay_ns: Propagation delay of each direction.
+        queue_bytes: Packets that may wait at the port of each end, in bytes, or None
+            where nothing limits them.
+        ecn: When packets that a switch sends into it are marked, or None for never.
+        name: Unique name, used in counters and reports.
+    """
+
+    a: PortRef
+    b: PortRef
+    rate_bps: int | None
+    delay_ns: int = 0
+    queue_bytes: int | None = None
+    ecn: EcnThresholds | None = None
+    name: str
+
+    def other_end(self, node: str) -> PortRef:
+        """Return the port at the end that is not *node*."""
+        return self.b if self.a.node == node else self.a
+
+    def end_at(self, node: str) -> PortRef:
+        """Return the port at the end that is *node*."""
+        return self.a if self.a.node == node else self.b
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Hosts, switches and links; hosts end paths, switches forward.
+
+    Attributes:
+        hosts: Names of the hosts, in the order in which ranks are placed on them.
+        switches: Names of the switches.
+        links: All links; a host has exactly one, to a switch.
+        cuts_through: Whether switches pass a packet on before it is there whole, where
+            they can; what packets take at least follows from it.
+        is_shaped: Whether token buckets hold the rates of links, as in labs.
+    """
+
+    hosts: tuple[str, ...]
+    switches: tuple[str, ...]
+    links: tuple[Link, ...]
+    is_shaped: bool = False
+    cuts_through: bool = False
+    _links_of: dict[str, tuple[Link, ...]] = field(
+        init=False, repr=False, compare=False
+    )
+    _hosts: frozenset[str] = field(init=False, repr=False, compare=False)
+    # Hops from every switch to one switch, filled on demand: a simulation of 1,024
+    # hosts asks for a million pairs that have few distinct switches.
+    _distances: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
+    # The nodes after each on the way to one switch, or behind that to a host; likewise.
+    _following: dict[tuple[str, str], tuple[str, ...]] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        links_of: dict[str, list[Link]] = {
+            node: [] for node in (*self.hosts, *self.switches)
+        }
+        for link in self.links:
+            for end in (link.a, link.b):
+                links_of.setdefault(end.node, []).append(link)
+        object.__setattr__(
+            self,
+            "_links_of",
+            {node: tuple(links) for node, links in links_of.items()},
+        )
+        object.__setattr__(self, "_hosts", frozenset(self.hosts))
+        object.__setattr__(self, "_distances", {})
+        object.__setattr__(self, "_following", {})
+
+    def links_of(self, node: str) -> tuple[Link, ...]:
+        """Return the links of a host or switch.
+
+        Raises:
+            FabricError: If there is no such node.
+        """
+        try:
+            return self._links_of[node]
+        except KeyError:
+            raise FabricError(
+                "topology", f"there is no node {node!r}", "see its hosts and switches"
+            ) from None
+
+    def ends(self) -> list[tuple[str, Link]]:
+        """Return the ends of links, in the order of the ports of a switch model."""
+        return [
+            (node, link)
+            for node in (*self.switches, *self.hosts)
+            for link in self.links_of(node)
+        ]
+
+    def saved_bytes(self, node: str, link: Link) -> int | None:
+        """Return what the port of *node* on a link saves up while it is idle.
+
+        None where packets leave a wire in their time, not a token bucket.
+        """
+        if link.rate_bps is None or not self.is_shaped:
+            return None
+        bucket_ns = HOST_BUCKET_NS if node in self._hosts else BUCKET_NS
+        return bucket_bytes(link.rate_bps, bucket_ns=bucket_ns)
+
+    def host_link(self, host: str) -> Link:
+        """Return the one link of *host*.
+
+        Raises:
+            FabricError: If there is no such host or it has no link.
+        """
+        links = self.links_of(host)
+        if host not in self._hosts or not links:
+            raise FabricError(
+                "topology", f"{host!r} is not a host with a link", "see check_topology"
+            )
+        return links[0]
+
+    def switch_of(self, host: str) -> str:
+        """Return the switch that *host* is connected to."""
+        return self.host_link(host).other_end(host).node
+
+    def hosts_of(self, switch: str) -> tuple[str, ...]:
+        """Return the hosts connected to *switch*, in the order of ``hosts``."""
+        near = {link.other_end(switch).node for link in self.links_of(switch)}
+        return tuple(host for host in self.hosts if host in near)
+
+    def equal_cost(self) -> dict[PortRef, str]:
+        """Return by port of a switch which group of choices it is one of.
+
+        Those are ports through which shortest paths to a host leave; a group has the
+        name of its switch and a number.  Ports that are no choice have no group.
+        """
+        groups: dict[PortRef, str] = {}
+        near = {self.switch_of(host): host for host in self.hosts}
+        for switch in self.switches:
+            number = 0
+            for host in near.values():
+                hops = self.next_hops(switch, host)
+                if len(hops) > 1 and hops[0] not in groups:
+                    groups |= dict.fromkeys(hops, f"{switch}#{number}")
+                    number += 1
+        return groups
+
+    def uplinks(self) -> tuple[Link, ...]:
+        """Return the links between switches."""
+        switches = frozenset(self.switches)
+        return tuple(
+            link
+            for link in self.links
+            if link.a.node in switches and link.b.node in switches
+        )
+
+    def has_choice(self, switch: str) -> bool:
+        """Tell whether *switch* has several equal-cost paths to any host."""
+        return any(len(self.next_hops(switch, host)) > 1 for host in self.hosts)
+
+    def meets_choice(self, switch: str) -> bool:
+        """Tell whether *switch*, or one behind it, has several equal-cost paths."""
+        for host in self.hosts:
+            node = switch
+            while node != host:
+                hops = self.next_hops(node, host)
+                if len(hops) > 1:
+                    return True
+                if not hops:
+                    break
+                node = self._link_at(hops[0]).other_end(node).node
+        return False
+
+    def next_hops(self, node: str, dst_host: str) -> tuple[PortRef, ...]:
+        """Return the ports of *node* through which a shortest path to a host leaves.
+
+        More than one port means equal-cost paths; their order is that of ``links``.
+        The result is empty where *dst_host* cannot be reached or is *node* itself.
+        """
+        if node == dst_host:
+            return ()
+        last = self.switch_of(dst_host)
+        if node == last:
+            return (self.host_link(dst_host).end_at(node),)
+        distance = self._hops_to(last)
+        if node in self._hosts:
+            link = self.host_link(node)
+            return (link.end_at(node),) if link.other_end(node).node in distance else ()
+        here = distance.get(node)
+        if here is None:
+            return ()
+        return tuple(
+            link.end_at(node)
+            for link in self.links_of(node)
+            if distance.get(link.other_end(node).node) == here - 1
+        )
+
+    def paths(self, src_host: str, dst_host: str) -> list[tuple[Link, ...]]:
+        """Return all equal-cost shortest paths between two hosts, as links in order.
+
+        The list is empty where there is no path or both hosts are the same.
+        """
+        if src_host == dst_host:
+            return []
+        found: list[tuple[Link, ...]] = []
+        # Depth first, next hops in reverse, so that paths come in the order of links.
+        stack: list[tuple[str, tuple[Link, ...]]] = [(src_host, ())]
+        while stack:
+            node, links = stack.pop()
+            if node == dst_host:
+                found.append(links)
+                continue
+            for port in reversed(self.next_hops(node, dst_host)):
+                link = self._link_at(port)
+                stack.append((link.other_end(node).node, (*links, link)))
+        return found
+
+    def layers(self, src_host: str, dst_host: str) -> tuple[tuple[str, ...], ...]:
+        """Return the nodes of all shortest paths between two hosts, by their distance.
+
+        The first layer is the one host, the last the other; a single layer where both
+        are the same.
+
+        Raises:
+            FabricError: If there is no path.
+        """
+        layers: list[tuple[str, ...]] = [(src_host,)]
+        while layers[-1] != (dst_host,):
+            following = dict.fromkeys(
+                other
+                for node in layers[-1]
+                for other in self._nodes_after(node, dst_host)
+            )
+            if not following:
+                raise FabricError(
+                    "topology", f"there is no path from {src_host} to {dst_host}"
+                )
+            layers.append(tuple(following))
+        return tuple(layers)
+
+    def _nodes_after(self, node: str, dst_host: str) -> tuple[str, ...]:
+        """Return the nodes that the next hops of *node* lead to, each once."""
+        last = self.switch_of(dst_host)
+        key = node, dst_host if node == last else last
+        known = self._following.get(key)
+        if known is None:
+            known = self._following[key] = tuple(
+                dict.fromkeys(
+                    self._link_at(port).other_end(node).node
+                    for port in self.next_hops(node, dst_host)
+                )
+            )
+        return known
+
+    def _link_at(self, port: PortRef) -> Link:
+        return next(
+            link for link in self.links_of(port.node) if link.end_at(port.node) == port
+        )
+
+    def _hops_to(self, switch: str) -> dict[str, int]:
+        """Return the number of links from every connected switch to *switch*."""
+        known = self._distances.get(switch)
+        if known is not None:
+            return known
+        switches = frozenset(self.switches)
+        distance = {switch: 0}
+        waiting = deque([switch])
+        while waiting:
+            node = waiting.popleft()
+            for link in self.links_of(node):
+                other = link.other_end(node).node
+                if other in switches and other not in distance:
+                    distance[other] = distance[node] + 1
+                    waiting.append(other)
+        self._distances[switch] = distance
+        return distance
+
+
+# Linux: IFNAMSIZ is 16 with the closing zero; "/" and white space are not allowed.
+_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\Z")
+# A node's name becomes part of a file name (/run/netns/<lab>-<node>).
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def check_topology(topology: Topology) -> list[str]:
+    """Return what is wrong with *topology*, one sentence each; empty when sound."""
+    problems = list(_check_names(topology))
+    nodes = frozenset((*topology.hosts, *topology.switches))
+    hosts = frozenset(topology.hosts)
+    degree = dict.fromkeys(topology.hosts, 0)
+    ports: set[PortRef] = set()
+    for link in topology.links:
+        problems += check_link(link, nodes, hosts)
+        for end in (link.a, link.b):
+            if end in ports:
+                problems.append(f"link {link.name}: port {end} has two links")
+            ports.add(end)
+            if end.node in degree:
+                degree[end.node] += 1
+    problems += [
+        f"host {host}: has {count} links, must have exactly one"
+        for host, count in degree.items()
+        if count != 1
+    ]
+    return problems or _check_connected(topology)
+
+
+def _check_names(topology: Topology) -> Iterator[str]:
+    if not topology.hosts:
+        yield "there is no host"
+    seen: set[str] = set()
+    for kind, names in (
+        ("host", topology.hosts),
+        ("switch", topology.switches),
+        ("link", tuple(link.name for link in topology.links)),
+    ):
+        if kind == "link":
+            seen = set()  # a link may be called like a node
+        for name in names:
+            if name in seen:
+                yield f"{kind} {name}: the name is used twice"
+            seen.add(name)
+            if not _NODE.match(name):
+                yield (
+                    f"{kind} {name!r}: a name has 1 to 64 letters, digits, '_', '.'"
+                    " or '-' and begins with a letter or digit"
+                )
+
+
+def check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list[str]:
+    """Return what is wrong with *link* by itself, one sentence each.
+
+    Args:
+        link: The link.
+        nodes: All nodes that there are.
+        hosts: Those that links may not join with each other.
+    """
+    problems: list[str] = []
+    for end in (link.a, link.b):
+        if end.node not in nodes:
+            problems.append(f"link {link.name}: there is no node {end.node!r}")
+        if not _INTERFACE.match(end.port):
+            problems.append(
+                f"link {link.name}: {end.port!r} is not an interface name of at most"
+                " 15 letters, digits, '_', '.' or '-'"
+            )
+    if link.a.node == link.b.node:
+        problems.append(f"link {link.name}: connects {link.a.node} with itself")
+    elif link.a.node in hosts and link.b.node in hosts:
+        problems.append(f"link {link.name}: connects two hosts without a switch")
+    if link.rate_bps is not None and link.rate_bps <= 0:
+        problems.append(f"link {link.name}: rate {link.rate_bps} bit/s is not positive")
+    if link.delay_ns < 0:
+        problems.append(f"link {link.name}: delay {link.delay_ns} ns is negative")
+    if link.queue_bytes is not None and link.queue_bytes <= 0:
+        problems.append(
+            f"link {link.name}: queue of {link.queue_bytes} bytes is not positive"
+        )
+    return problems
+
+
+def _check_connected(topology: Topology) -> list[str]:
+    first = topology.hosts[0]
+    return [
+        f"host {host}: there is no path from {first}"
+        for host in topology.hosts[1:]
+        if not topology.next_hops(first, host)
+    ]

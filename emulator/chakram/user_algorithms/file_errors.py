@@ -1,0 +1,89 @@
+"""How files of users' algorithms are read, and wrong ones refused.
+
+Over a link the k-th receive is of the k-th send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from chakram.foundation.bounded_reading import read_bounded
+from chakram.foundation.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from chakram.collectives.algorithms.symbolic_execution import Message
+
+_SHOWN = 3
+
+
+def refuse_problems(where: str, problems: Sequence[str]) -> None:
+    """Refuse an algorithm of which there are *problems*.
+
+    Raises:
+        ScheduleError: With the first few of them; none if there are none.
+    """
+    if not problems:
+        return
+    found = "; ".join(problems[:_SHOWN])
+    if len(problems) > _SHOWN:
+        found += f"; and {len(problems) - _SHOWN} more problems"
+    raise ScheduleError(where, found)
+
+
+read_algorithm_file = partial(
+    read_bounded,
+    limit_bytes=64 << 20,
+    error=ScheduleError,
+    path_hint="the path starts at the folder of the experiment file",
+)
+
+
+class Links:
+    """The messages of an algorithm, in the order in which they are sent.
+
+    All sends have to be told before the first receive.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._sent: dict[Message, list[int]] = {}
+        self._taken: dict[Message, int] = {}
+
+    def send(self, link: Message) -> int:
+        """Return the number of the next message over *link*."""
+        self._sent.setdefault(link, []).append(len(self.messages))
+        self.messages.append(link)
+        return len(self.messages) - 1
+
+    def receive(self, link: Message) -> int | None:
+        """Return the message that is received next; None if none is sent."""
+        number = self._taken.get(link, 0)
+        self._taken[link] = number + 1
+        sent = self._sent.get(link, ())
+        return sent[number] if number < len(sent) else None
+
+    def counts(self) -> list[tuple[Message, int, int]]:
+        """Return for every link how many messages are sent and received."""
+        links = dict.fromkeys([*self._sent, *self._taken])
+        return [
+            (link, len(self._sent.get(link, ())), self._taken.get(link, 0))
+            for link in links
+        ]
+
+
+def refuse_unmatched(source: str, counts: Sequence[tuple[Message, int, int]]) -> None:
+    """Refuse an algorithm in which the two ends of a link do not count alike.
+
+    Raises:
+        ScheduleError: With the first such link.
+    """
+    for link, sent, received in counts:
+        if sent != received:
+            raise ScheduleError(
+                source,
+                f"rank {link.src} sends {sent} messages to rank {link.dst} on channel "
+                f"{link.channel}, which receives {received}",
+                "every message needs both ends",
+            )

@@ -1,0 +1,323 @@
+"""What an execution plan of MSCCL++ names: channels, buffers, blocks, and notices.
+
+A cause is known only once everything was read: the k-th wait is for the k-th signal,
+packets are read when they were written, thread blocks meet at barriers, and semaphores
+count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from chakram.collectives.algorithms.buffer_programs import PARTED
+from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.errors import ScheduleError
+from chakram.user_algorithms.json_fields import MAX_CHUNKS
+
+if TYPE_CHECKING:
+    from chakram.collectives.algorithms.symbolic_execution import Action
+    from chakram.user_algorithms.json_fields import Fields
+
+_T = TypeVar("_T")
+
+MAX_NUMBER = 1 << 16
+"""Largest number of anything in a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One end of a channel: its rank's *ordinal*-th one of that type to *peer*."""
+
+    rank: int
+    peer: int
+    kind: str
+    ordinal: int
+
+    def other_end(self) -> Channel:
+        """Return the end of its peer."""
+        return Channel(
+            rank=self.peer, peer=self.rank, kind=self.kind, ordinal=self.ordinal
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Block:
+    """A thread block: the channels and remote buffers that its operations name."""
+
+    rank: int
+    number: int
+    channels: dict[str, list[Channel]]
+    remotes: dict[str, list[tuple[int, str]]]
+    operations: list[Fields]
+    last: int | None = None
+    """Its last action."""
+    fresh_puts: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Landings that a signal may travel with, by peer and type of channel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Chunks of a buffer of some rank."""
+
+    rank: int
+    buffer: str
+    first: int
+    count: int
+    where: str
+
+
+def chunks_per_rank(op: CollectiveOp, gpu: Fields, nranks: int) -> int:
+    """Return the chunks of each rank's part, or of the whole buffer."""
+    inputs = gpu.whole("input_chunks", most=MAX_CHUNKS)
+    outputs = gpu.whole("output_chunks", most=MAX_CHUNKS, default=0)
+    if op not in PARTED:
+        chunks = inputs or outputs
+    elif op == CollectiveOp.ALL_GATHER:
+        chunks = inputs or outputs // nranks
+    else:
+        if inputs % nranks:
+            gpu.fail(f"{inputs} input chunks are not the same number for each rank")
+        chunks = inputs // nranks
+    if not chunks:
+        gpu.fail("has no chunks", "see input_chunks and output_chunks")
+    return chunks
+
+
+def read_channels(rank: int, gpu: Fields, *, nranks: int) -> dict[str, list[Channel]]:
+    """Return the channels of a GPU, by type.
+
+    Raises:
+        ScheduleError: If one leads nowhere.
+    """
+    channels: dict[str, list[Channel]] = {"memory": [], "port": []}
+    for each in gpu.objects("channels"):
+        kind = channel_type(each)
+        for peer in each.wholes("connected_to", most=nranks - 1):
+            if peer == rank:
+                each.fail("is connected to its own GPU")
+            ordinal = sum(other.peer == peer for other in channels[kind])
+            channels[kind].append(
+                Channel(rank=rank, peer=peer, kind=kind, ordinal=ordinal)
+            )
+    return channels
+
+
+def read_blocks(
+    rank: int, gpu: Fields, channels: Mapping[str, Sequence[Channel]], *, nranks: int
+) -> list[Block]:
+    """Return the thread blocks of a GPU that has these *channels*.
+
+    Raises:
+        ScheduleError: If they name what is not there.
+    """
+    remotes = [
+        (each.whole("rank", most=nranks - 1), _buffer(each))
+        for each in gpu.objects("remote_buffers")
+    ]
+    blocks = []
+    for number, each in enumerate(gpu.objects("threadblocks")):
+        block = Block(
+            rank=rank,
+            number=number,
+            channels={"memory": [], "port": []},
+            remotes={"memory": [], "port": []},
+            operations=list(each.objects("ops")),
+        )
+        for used in each.objects("channels"):
+            kind = channel_type(used)
+            for place in used.wholes("channel_ids", most=MAX_NUMBER):
+                block.channels[kind].append(_at(used, channels[kind], place))
+        for used in each.objects("remote_buffer_refs"):
+            kind = channel_type(used, "access_channel_type")
+            for place in used.wholes("remote_buffer_ids", most=MAX_NUMBER):
+                block.remotes[kind].append(_at(used, remotes, place))
+        blocks.append(block)
+    return blocks
+
+
+def channel_type(fields: Fields, name: str = "channel_type") -> str:
+    """Return a type of channel, one that joins two ranks.
+
+    Raises:
+        ScheduleError: If it is another one.
+    """
+    kind = fields.text(name)
+    if kind not in ("memory", "port"):
+        fields.fail(
+            f"{name} is {kind[:40]!r}",
+            "memory and port channels are transfers between two ranks",
+        )
+    return kind
+
+
+def named_channels(block: Block, operation: Fields) -> list[Channel]:
+    """Return the channels that an operation names.
+
+    Raises:
+        ScheduleError: If its thread block has not so many.
+    """
+    kind = channel_type(operation)
+    return [
+        _at(operation, block.channels[kind], place)
+        for place in operation.wholes("channel_ids", most=MAX_NUMBER)
+    ]
+
+
+def named_places(block: Block, operation: Fields, name: str) -> list[Place]:
+    """Return the chunks that an operation has as its *name*, its own or remote ones.
+
+    Raises:
+        ScheduleError: If they are nowhere, or behind a switch.
+    """
+    places = []
+    for each in operation.objects(name):
+        if "switch_channel_id" in each:
+            each.fail("is behind a switch channel", "multimem is no transfer")
+        if "buffer_id" in each:
+            number = each.whole("buffer_id", most=MAX_NUMBER)
+            rank, buffer = _at(each, block.remotes[channel_type(operation)], number)
+        else:
+            rank, buffer = block.rank, _buffer(each)
+        count = each.whole("size", most=MAX_CHUNKS)
+        if not count:
+            each.fail("size is 0", "at least 1 chunk")
+        places.append(
+            Place(
+                rank=rank,
+                buffer=buffer,
+                first=each.whole("index", most=MAX_CHUNKS),
+                count=count,
+                where=each.where,
+            )
+        )
+    return places
+
+
+def _buffer(fields: Fields) -> str:
+    buffer = fields.text("type")
+    if buffer not in ("i", "o", "s"):
+        fields.fail(f"type is {buffer[:40]!r}", "i, o or s")
+    return buffer
+
+
+def _at(fields: Fields, items: Sequence[_T], place: int) -> _T:
+    if place >= len(items):
+        fields.fail(f"names number {place} of {len(items)}")
+    return items[place]
+
+
+class Notices:
+    """Signals, packets, barriers and semaphores of all GPUs.
+
+    Args:
+        gpus: Of the plan: they say where semaphores begin.
+        actions: What all ranks do; places in it are what the methods take.
+    """
+
+    def __init__(self, gpus: Sequence[Fields], actions: list[Action]) -> None:
+        self._actions = actions
+        self._signals: dict[Channel, list[int]] = {}
+        self._waits: dict[Channel, list[int]] = {}
+        self._packets: dict[tuple[int, int], int] = {}
+        self._packet_reads: list[tuple[int, int, Sequence[int]]] = []
+        self._barriers: dict[tuple[int, int], dict[int, list[tuple[int, int | None]]]]
+        self._barriers = {}
+        self._releases: dict[tuple[int, int], list[int]] = {}
+        self._acquires: dict[tuple[int, int], list[int]] = {}
+        self._initial = {
+            (rank, number): semaphore.whole("init_value", most=MAX_NUMBER)
+            for rank, gpu in enumerate(gpus)
+            for number, semaphore in enumerate(gpu.objects("semaphores"))
+        }
+
+    def signal(self, channel: Channel, landing: int) -> None:
+        """Take note that a signal on *channel* is there with an action."""
+        self._signals.setdefault(channel, []).append(landing)
+
+    def wait(self, channel: Channel, index: int) -> None:
+        """Take note that an action waits for the other end of its *channel*."""
+        self._waits.setdefault(channel.other_end(), []).append(index)
+
+    def meet(self, block: Block, barrier: int, index: int, before: int | None) -> None:
+        """Take note that a thread block comes to a barrier, after *before*."""
+        by_block = self._barriers.setdefault((block.rank, barrier), {})
+        by_block.setdefault(block.number, []).append((index, before))
+
+    def semaphore(self, block: Block, number: int, index: int, *, gives: bool) -> None:
+        """Take note that an action releases a semaphore, or acquires it."""
+        table = self._releases if gives else self._acquires
+        table.setdefault((block.rank, number), []).append(index)
+
+    def packets_read(self, index: int, rank: int, row: Sequence[int]) -> None:
+        """Take note that an action reads packets in a row of slots."""
+        self._packet_reads.append((index, rank, row))
+
+    def packets_written(
+        self, operation: Fields, rank: int, row: Sequence[int], index: int
+    ) -> None:
+        """Take note that an action writes packets to a row of slots.
+
+        Raises:
+            ScheduleError: If there are some already.
+        """
+        for slot in row:
+            if self._packets.setdefault((rank, slot), index) != index:
+                operation.fail("writes packets where there are some already")
+
+    def connect(self) -> None:
+        """Let whatever waits come after what it waits for.
+
+        Raises:
+            ScheduleError: If something waits for what never comes.
+        """
+        self._connect_waits()
+        self._connect_packets()
+        self._connect_barriers()
+        self._connect_semaphores()
+
+    def _connect_waits(self) -> None:
+        for channel, waits in self._waits.items():
+            signals = self._signals.get(channel, [])
+            if len(waits) > len(signals):
+                raise ScheduleError(
+                    self._actions[waits[len(signals)]].where,
+                    f"waits for signal {len(signals)} of GPU {channel.rank} on a "
+                    f"{channel.kind} channel, which is never given",
+                )
+            for wait, signal in zip(waits, signals, strict=False):
+                self._actions[wait].after.append(signal)
+
+    def _connect_packets(self) -> None:
+        for index, rank, row in self._packet_reads:
+            action = self._actions[index]
+            for slot in row:
+                writer = self._packets.get((rank, slot))
+                if writer is None:
+                    raise ScheduleError(
+                        action.where, "reads packets that nobody writes"
+                    )
+                if writer not in action.after:
+                    action.after.append(writer)
+
+    def _connect_barriers(self) -> None:
+        for by_block in self._barriers.values():
+            for meeting in zip(*by_block.values(), strict=False):
+                before = [index for _, index in meeting if index is not None]
+                for index, _ in meeting:
+                    after = self._actions[index].after
+                    after += [each for each in before if each not in after]
+
+    def _connect_semaphores(self) -> None:
+        for key, acquires in self._acquires.items():
+            releases = self._releases.get(key, [])
+            for turn, acquire in enumerate(acquires):
+                release = turn - self._initial.get(key, 0)
+                if release >= len(releases):
+                    raise ScheduleError(
+                        self._actions[acquire].where,
+                        f"waits for semaphore {key[1]}, which is never released",
+                    )
+                if release >= 0:
+                    self._actions[acquire].after.append(releases[release])

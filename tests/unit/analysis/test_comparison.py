@@ -1,0 +1,335 @@
+"""Two sides are compared by what both have; chance is told from a difference."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chakram.analysis.comparison import (
+    NOMINAL,
+    Counter,
+    Difference,
+    Key,
+    Side,
+    Times,
+    change_text,
+    compare,
+    differing_settings,
+    sentences,
+    setting_text,
+    times_of,
+)
+
+ITERATION: Key = ("iteration", "moe")
+SMALL: Key = ("size", "all_reduce", 8, 1 << 20)
+LARGE: Key = ("size", "all_to_all", 4, 1 << 22)
+
+
+def side(name: str, times: dict[Key, Times], **fields: object) -> Side:
+    return Side(name=name, kind="run", times=times, **fields)  # type: ignore[arg-type] # any of its fields
+
+
+def drawn(mean_ns: float, *, seed: int, runs: int = 1, samples: int = 20) -> Times:
+    generator = random.Random(seed)
+    return times_of(
+        [
+            [generator.gauss(mean_ns, mean_ns / 50) for _ in range(samples)]
+            for _ in range(runs)
+        ]
+    )
+
+
+def test_the_error_of_one_repetition_is_that_of_its_samples() -> None:
+    times = times_of([[98.0, 102.0, 100.0, 100.0]])
+    assert times.mean_ns == 100
+    # The sample's variance is 8 / 3, the mean's a quarter of that.
+    assert times.error_ns == pytest.approx((8 / 3 / 4) ** 0.5)
+    assert (times.freedom, times.samples) == (3, 4)
+    assert times.cv == pytest.approx(2**0.5 / 100)
+
+
+def test_the_error_of_several_repetitions_is_that_of_their_means() -> None:
+    # Samples of a run agree, runs do not: it is runs that would differ again.
+    times = times_of([[90.0] * 50, [110.0] * 50])
+    assert times.mean_ns == 100
+    assert times.error_ns == pytest.approx(10)
+    assert times.freedom == 1
+
+
+def test_one_sample_has_no_known_error_unless_it_is_exact() -> None:
+    assert times_of([[5.0]]).error_ns is None
+    assert times_of([[5.0, 7.0]], exact=True).error_ns == 0
+    assert times_of([[5.0], [7.0]], exact=True).error_ns == pytest.approx(1)
+
+
+def test_equals_do_not_differ() -> None:
+    """Of forty comparisons of 100 equal quantities each, at most a few name one."""
+    named = 0
+    for seed in range(40):
+        sides = [
+            side(
+                name,
+                {
+                    ("instance", "moe", "g", k): drawn(
+                        1e6, seed=seed * 1000 + k * 2 + offset, samples=5
+                    )
+                    for k in range(100)
+                },
+            )
+            for offset, name in enumerate("ab")
+        ]
+        named += compare(*sides).first is not None
+    # 4.6 % of comparisons as of a single quantity; without regard to their number all.
+    assert named <= 7
+
+
+def test_a_difference_is_found_and_named() -> None:
+    a = side(
+        "a",
+        {
+            ITERATION: drawn(1e8, seed=1),
+            SMALL: drawn(1e6, seed=2)._replace(per_iteration=10),
+            LARGE: drawn(5e6, seed=3)._replace(per_iteration=4),
+        },
+        counters={"packets sent again": Counter(0.0, "%")},
+        settings={"transport.window": "64KiB", "seed": 1},
+    )
+    b = side(
+        "b",
+        {
+            ITERATION: drawn(1.08e8, seed=4),
+            SMALL: drawn(1e6, seed=5)._replace(per_iteration=10),
+            LARGE: drawn(7e6, seed=6)._replace(per_iteration=4),
+        },
+        counters={"packets sent again": Counter(0.25, "%")},
+        settings={"transport.window": "32KiB", "seed": 1},
+    )
+    found = compare(a, b)
+    assert found.first is not None
+    assert found.first.key == ITERATION
+    assert found.first.change == pytest.approx(0.08, abs=0.02)
+    first, counters, settings = sentences(found)
+    assert first.startswith("Iteration of moe takes ")
+    assert "longer" in first
+    assert "of its collectives all_to_all of 4MiB, 4 ranks differs most: +" in first
+    assert "packets sent again 0 % -> 25 %" in counters
+    assert settings == "Settings that differ, A -> B: transport.window 64KiB -> 32KiB."
+    # What differs most in an iteration stands first.
+    assert [each.key for each in found.levels["size"]] == [LARGE, SMALL]
+    assert [each.significant for each in found.levels["size"]] == [True, False]
+    back = compare(b, a).first
+    assert back is not None
+    assert "less" in sentences(compare(b, a))[0]
+
+
+def test_virtual_time_differs_exactly() -> None:
+    a = side("a", {SMALL: times_of([[1000.0]], exact=True)})
+    b = side("b", {SMALL: times_of([[1001.0]], exact=True)})
+    assert compare(a, a).first is None
+    first = compare(a, b).first
+    assert first is not None
+    assert first.significant
+    assert "standard errors" not in sentences(compare(a, b))[0]
+
+
+def test_what_was_measured_once_proves_nothing() -> None:
+    a = side("a", {SMALL: times_of([[1000.0]])})
+    b = side("b", {SMALL: times_of([[2000.0]])})
+    found = compare(a, b)
+    assert found.first is None
+    (sentence,) = sentences(found)
+    assert sentence.startswith("No significant difference can be shown: 1 of 1")
+    assert "takes 100.0 % longer" in sentence
+
+
+def test_no_difference_is_said() -> None:
+    a = side("a", {SMALL: drawn(1e6, seed=1)})
+    b = side("b", {SMALL: drawn(1e6, seed=2)})
+    (sentence,) = sentences(compare(a, b))
+    assert sentence.startswith("No significant difference: 1 quantities compared")
+
+
+def test_nothing_in_common_is_said() -> None:
+    found = compare(side("a", {SMALL: drawn(1, seed=1)}), side("b", {}))
+    assert not found.levels
+    assert sentences(found)[0].startswith("Nothing can be compared")
+
+
+def test_a_job_is_the_same_where_each_side_has_one() -> None:
+    a = side("a", {ITERATION: drawn(1e6, seed=1), SMALL: drawn(1e6, seed=1)})
+    b = side("b", {("iteration", ""): drawn(2e6, seed=2)})
+    found = compare(a, b)
+    assert [each.key for each in found.levels["iteration"]] == [ITERATION]
+    other = {("iteration", "x"): drawn(1e6, seed=1), ITERATION: drawn(1e6, seed=1)}
+    assert "iteration" not in compare(side("c", other), b).levels
+
+
+def test_what_only_one_side_has_is_counted() -> None:
+    a = side("a", {SMALL: drawn(1, seed=1), LARGE: drawn(1, seed=1)})
+    b = side("b", {SMALL: drawn(1, seed=1)})
+    assert compare(a, b).only == {"size": (1, 0)}
+
+
+PART: Key = ("part", "moe", "slow link")
+DOWN: Key = ("cause", "moe", "slow link", "h3-leaf0 down")
+UP: Key = ("cause", "moe", "slow link", "h3-leaf0 up")
+OWN: Key = ("cause", "moe", "own port", "rank 2")
+OTHER: Key = ("cause", "moe", "own port", "rank 5")
+OWN_PART: Key = ("part", "moe", "own port")
+NOMINAL_PART: Key = ("part", "moe", NOMINAL)
+
+
+def test_the_cause_of_a_difference_is_named() -> None:
+    # What waits for its own port waits at another rank: no more of it, though most of
+    # all rows of places.
+    a = side(
+        "a",
+        {
+            ITERATION: drawn(1e8, seed=1),
+            OWN: drawn(4e7, seed=2),
+            OWN_PART: drawn(4e7, seed=2),
+        },
+        explained=True,
+    )
+    slow = drawn(1.5e7, seed=5)
+    b = side(
+        "b",
+        {
+            ITERATION: drawn(1.2e8, seed=3),
+            OTHER: drawn(4e7, seed=4),
+            OWN_PART: drawn(4e7, seed=4),
+            PART: slow,
+            DOWN: slow._replace(mean_ns=1e7),
+            UP: slow._replace(mean_ns=5e6),
+        },
+        explained=True,
+    )
+    found = compare(a, b)
+    assert found.levels["part"][0].key == PART
+    told = sentences(found)[0]
+    assert told.startswith("Iteration of moe takes ")
+    assert told.endswith(
+        "is more time lost by slow link, most at h3-leaf0 down (10ms)."
+    )
+    # A place that varies is named by itself, too, if it has most of it.
+    varying = slow._replace(mean_ns=1e7, error_ns=1e7)
+    b.times[DOWN], b.times[UP] = varying, varying._replace(mean_ns=5e6)
+    found = compare(a, b)
+    assert not [
+        each
+        for each in found.levels["cause"]
+        if each.key in (DOWN, UP) and each.significant
+    ]
+    assert sentences(found)[0] == told
+    # A side whose records do not say it names no cause, which is not that it has none.
+    blind = side("a", {ITERATION: drawn(1e8, seed=1)})
+    assert not {"part", "cause"} & set(compare(blind, b).levels)
+
+
+def test_a_schedule_that_takes_longer_by_itself_is_no_lost_time() -> None:
+    a = side(
+        "ring",
+        {ITERATION: drawn(1e8, seed=1), NOMINAL_PART: drawn(9e7, seed=2)},
+        explained=True,
+    )
+    b = side(
+        "tree",
+        {ITERATION: drawn(3e8, seed=3), NOMINAL_PART: drawn(2.7e8, seed=4)},
+        explained=True,
+    )
+    found = compare(a, b)
+    assert "is more nominal time: what the critical path takes" in sentences(found)[0]
+    assert found.levels["part"][0].label == "nominal time of the critical path"
+
+
+def test_causes_without_a_difference_of_iterations_are_no_difference() -> None:
+    a = side(
+        "a", {ITERATION: drawn(1e8, seed=1), OWN: drawn(1e7, seed=7)}, explained=True
+    )
+    b = side(
+        "b", {ITERATION: drawn(1e8, seed=6), DOWN: drawn(1e6, seed=8)}, explained=True
+    )
+    found = compare(a, b)
+    assert found.first is None
+    assert not any(each.significant for rows in found.levels.values() for each in rows)
+    # The sentence says how far from one it was.
+    assert "(iteration of moe takes " in sentences(found)[0]
+    assert " standard errors)." in sentences(found)[0]
+
+
+def test_a_list_that_one_side_has_empty_differs_as_a_whole() -> None:
+    fault = {
+        "faults.links[0].kind": "degrade",
+        "faults.links[0].link": "h3-leaf0",
+        "faults.links[0].at": None,
+        "faults.links[0].classes": [],
+        "seed": 1,
+    }
+    found = differing_settings({"faults.links": [], "seed": 2}, fault)
+    assert found == {
+        "faults.links": ([], [{"kind": "degrade", "link": "h3-leaf0"}]),
+        "seed": (2, 1),
+    }
+    before, after = found["faults.links"]
+    assert setting_text(before) == "[]"
+    assert setting_text(after) == "kind degrade, link h3-leaf0"
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        (("size", "all_reduce", 8, 1 << 20), "all_reduce of 1MiB, 8 ranks"),
+        (("iteration", "moe"), "iteration of moe"),
+        (("iteration", ""), "iteration"),
+        (("instance", "moe", "g", 3), "moe: collective 3 of group g"),
+        (("named", "backward", 2), "backward (no. 2)"),
+        (("pair", "moe", 1, 2, 4096), "moe: 1 > 2, 4KiB"),
+        (("ports", "h0", "h1", 4096), "port h0 > h1, 4KiB"),
+        (("part", "moe", "nominal"), "nominal time of the critical path"),
+        (("part", "moe", "queue"), "queue"),
+        (("cause", "moe", "queue", "leaf0"), "queue at leaf0"),
+        (("cause", "moe", "queue", ""), "queue"),
+        (("fct", 99), "FCT p99"),
+    ],
+)
+def test_what_is_compared_has_a_name_for_people(key: Key, label: str) -> None:
+    a, b = (side(name, {key: times_of([[100.0, 101.0]])}) for name in "ab")
+
+    (found,) = (each for level in compare(a, b).levels.values() for each in level)
+    assert found.label == label
+
+
+@pytest.mark.parametrize(
+    ("a_ns", "b_ns", "text"),
+    [
+        (2000.0, 3000.0, "takes 50.0 % longer (3us against 2us)"),
+        (2000.0, 1500.0, "takes 25.0 % less (1.5us against 2us)"),
+        (1000.0, 9990.0, "takes 899.0 % longer (9.99us against 1us)"),
+        (1000.0, 10_000.0, "takes 10 times as long (10us against 1us)"),
+        (1e6, 1_002_000.0, "takes 0.2 % longer (1ms against 1ms)"),
+        (1e6, 1_000_100.0, "takes 0.0001 times longer (1ms against 1ms)"),
+        (0.0, 1000.0, "takes 1us against 0ns"),
+    ],
+)
+def test_a_change_is_told_in_words(a_ns: float, b_ns: float, text: str) -> None:
+    a, b = times_of([[a_ns]]), times_of([[b_ns]])
+
+    told = change_text(Difference(ITERATION, "x", a, b, None, None))
+
+    assert told == text
+
+
+def test_of_what_was_measured_once_the_largest_change_is_named() -> None:
+    keys: list[Key] = [("named", name, 0) for name in ("none", "less", "more")]
+    before = (0.0, 1000.0, 1000.0)
+    after = (5.0, 400.0, 1500.0)
+    a, b = (
+        side(name, {key: times_of([[ns]]) for key, ns in zip(keys, some, strict=True)})
+        for name, some in (("a", before), ("b", after))
+    )
+
+    (told,) = sentences(compare(a, b))
+
+    assert "3 of 3 quantities compared were measured once" in told
+    assert "the largest: less (no. 0) takes 60.0 % less" in told

@@ -1,0 +1,79 @@
+"""Counters of ports: idle choices, missing packets and queues that overflow."""
+
+from __future__ import annotations
+
+from chakram.analysis.counter_evidence import PortCounters
+from chakram.records.run_records import LinkRecord
+
+
+def counters(wrong: int = 0, **ports: tuple[str, int, int]) -> PortCounters:
+    """Return counters of h0, h1 at two leaves with two spines between them.
+
+    Args:
+        wrong: Packets of 1,000 B that arrived wrong.
+        ports: By link and direction, bytes and drops; all others have 10,000 and 0.
+    """
+    ends = {
+        "h0-l0": ("h0:eth0", "l0:p0"),
+        "h1-l1": ("h1:eth0", "l1:p0"),
+        **{
+            f"l{leaf}-s{spine}": (f"l{leaf}:up{spine}", f"s{spine}:down{leaf}")
+            for leaf in (0, 1)
+            for spine in (0, 1)
+        },
+    }
+    links = {}
+    for name, both in ends.items():
+        kind = "host" if name.startswith("h") else "uplink"
+        for direction, port in zip(("up", "down"), both, strict=True):
+            usual = 10_000 if kind == "host" else 5_000
+            sent, drops = ports.get(port.replace(":", "_"), (usual, 0))
+            links[port] = LinkRecord(
+                link=name,
+                kind=kind,
+                direction=direction,
+                bytes_before=7,
+                bytes_after=7 + sent,
+                drops=drops,
+                port=port,
+                rate_bps=10**9,
+                equal_cost=f"{port[:2]}#0" if ":up" in port else None,
+            )
+    return PortCounters(links=links, packets=20, wrong=wrong)
+
+
+def test_switches_that_send_on_all_they_are_sent_lack_nothing() -> None:
+    assert counters().missing == {"l0": 0, "l1": 0, "s0": 0, "s1": 0}
+    assert counters().overflowing == frozenset()
+
+
+def test_what_a_link_loses_the_next_switch_lacks() -> None:
+    lossy = counters(s0_down1=(3_000, 0), l0_up0=(5_000, 2), l1_p0=(8_000, 0))
+    assert lossy.missing == {"l0": 0, "l1": 0, "s0": 2, "s1": 0}
+    assert lossy.overflowing == frozenset(), "l0 counts what its link drops"
+
+
+def test_what_a_queue_drops_its_own_switch_lacks() -> None:
+    full = counters(l0_up0=(3_000, 2), s0_down1=(3_000, 0), l1_p0=(8_000, 0))
+    assert full.missing["l0"] == 2
+    assert full.overflowing == {"l0:up0"}
+    named = [sorted(each.packets) for each in full.through_switches(lost=2)]
+    assert ["h0:eth0", "s0:down0", "s1:down0"] not in named
+    assert len(named) == 3
+
+
+def test_switches_say_nothing_of_packets_that_arrive_wrong() -> None:
+    assert list(counters(wrong=5).through_switches(lost=5)) == []
+    assert len(list(counters(wrong=0).through_switches(lost=5))) == 4
+
+
+def test_idle_ports_are_those_that_the_hash_chooses() -> None:
+    idle = counters(l0_up0=(0, 0))
+    assert idle.idle({"l0:up0": 5_000, "l0:up1": 5_000}) == ["l0:up0"]
+    assert idle.idle({"l0:up0": 100, "l0:up1": 5_000}) == []
+    assert idle.avoided("l0#0") == ["l0:up0"]
+    assert idle.carries_back("l0:up0")
+    assert not counters(s0_down0=(0, 0)).carries_back("l0:up0")
+    # A packet that was sent before the link went down proves nothing.
+    assert not counters(s0_down0=(60, 0)).carries_back("l0:up0")
+    assert idle.names_of(["l0:up0", "s0:down0", "l1:up1"]) == "l0-s0, l1-s1"

@@ -1,0 +1,307 @@
+"""Rules over results: what they are about, and how verdicts are reported."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from chakram.analysis.comparison_inputs import read_side
+from chakram.analysis.gate import (
+    Judgement,
+    Rule,
+    Rules,
+    Verdict,
+    judge,
+    junit,
+    markdown,
+    read_results,
+)
+from chakram.foundation.errors import ConfigError, ResultsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def row(collective: str, size: int, time_ns: float, **more: Any) -> dict[str, Any]:
+    return {
+        "job": "j", "collective": collective, "algorithm": "ring", "nranks": 4,
+        "size": size, "root": None, "time_ns": time_ns, "cv": 0.01, "samples": 10,
+        **more,
+    }  # fmt: skip
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """Return what ``show --json`` prints, as far as rules here look at it."""
+    return {
+        "schema": "chakram.run/1",
+        "run": {"world": "namespaces", "banners": []},
+        "unfinished_collectives": 0,
+        "average_bus_bandwidth": 5.25,
+        "unknown": None,
+        "iterations": [{"job": "j", "mean_ns": 1000.0, "cv": 0.01, "iterations": 10}],
+        "results": [
+            row("all_reduce", 1024, 500.0), row("all_to_all", 2048, 300.0),
+        ],
+        "ranks": [{"job": "j", "rank": 0, "idle_ns": 3}],
+        "links": [{"link": "a-b", "direction": "up", "drops": 2}],
+        **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Any:
+    """Return what judges a document by rules, against a baseline if there is one."""
+
+    def call(
+        *rules: Rule, now: dict[str, Any], before: dict[str, Any] | None = None
+    ) -> Judgement:
+        paths = []
+        for name, each in (("now", now), ("before", before)):
+            path = tmp_path / f"{name}.json"
+            path.write_text(json.dumps(each))
+            paths.append(path)
+        whole = Rules(version=1, rules=rules)
+        return judge(whole, paths[0], None if before is None else paths[1])
+
+    return call
+
+
+def told(judgement: Judgement) -> list[tuple[str, bool | None, str]]:
+    return [(each.subject, each.holds, each.values) for each in judgement.verdicts]
+
+
+def test_a_rule_is_about_the_run_or_each_member_of_a_list(judged: Any) -> None:
+    found = judged(
+        Rule(check="unfinished_collectives == 0", name="all done"),
+        Rule(check="time_ns < 400", each="results"),
+        Rule(check="mean_ns < 2000", each="iterations"),
+        Rule(check="idle_ns > 5", each="ranks"),
+        Rule(check="drops < 3", each="links"),
+        now=document(),
+    )
+    assert told(found) == [
+        ("", True, "unfinished_collectives = 0"),
+        ("j: all_reduce of 1KiB, 4 ranks", False, "time_ns = 500"),
+        ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300"),
+        ("iterations of j", True, "mean_ns = 1000"),
+        ("j: rank 0", False, "idle_ns = 3"),
+        ("a-b up", True, "drops = 2"),
+    ]
+    assert [each.rule for each in found.verdicts[:2]] == ["all done", "time_ns < 400"]
+    assert found.comparison == ()
+
+
+def test_a_rule_about_nothing_does_not_hold(judged: Any) -> None:
+    found = judged(
+        Rule(check="time_ns < 400", each="results", where="size > 4096"),
+        Rule(check="time_ns < 400", each="results", where="size > 1024"),
+        Rule(check="drops == 0", each="links"),
+        Rule(check="all(links.drops == 0)"),
+        Rule(check="drops == 0 or nothing", each="links"),
+        Rule(check="all(links.drops == 0) or nothing"),
+        now=document(links=[]),
+    )
+    assert told(found) == [
+        ("", None, "there are no results where size > 4096"),
+        ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300"),
+        ("", None, "there are no links"),
+        ("", None, "links.drops = a list of 0"),
+        ("", True, "there are no links"),
+        ("", True, "links.drops = a list of 0"),
+    ]
+
+
+def test_values_are_told_in_words(judged: Any) -> None:
+    (verdict,) = judged(
+        Rule(check="unknown < 3 and average_bus_bandwidth > 5"), now=document()
+    ).verdicts
+    assert verdict.holds is None
+    assert "unknown = not known" in verdict.values
+    (verdict,) = judged(
+        Rule(check="average_bus_bandwidth > 5"), now=document()
+    ).verdicts
+    assert verdict.values == "average_bus_bandwidth = 5.25"
+
+
+def test_a_truth_for_each_member_is_no_verdict(judged: Any) -> None:
+    with pytest.raises(ConfigError, match=r"rules\[0\].check: .*truth for each member"):
+        judged(Rule(check="results.time_ns < 400"), now=document())
+
+
+def test_slower_is_the_share_of_a_significant_difference(judged: Any) -> None:
+    now = document(
+        iterations=[{"job": "j", "mean_ns": 1300.0, "cv": 0.01, "iterations": 10}],
+        results=[
+            row("all_reduce", 1024, 650.0),
+            row("all_to_all", 2048, 150.0),
+            row("gather", 64, 10.0),
+        ],
+    )
+    found = judged(
+        Rule(check="slower < 0.2"),
+        Rule(check="slower < 0.2", each="iterations"),
+        Rule(check="slower < 0.2", each="results"),
+        Rule(check="time_ns < 2 * baseline.time_ns", each="results"),
+        now=now,
+        before=document(),
+    )
+    assert [(subject, holds) for subject, holds, _ in told(found)] == [
+        ("", False),
+        ("iterations of j", False),
+        ("j: all_reduce of 1KiB, 4 ranks", False),
+        # Faster is not slower.
+        ("j: all_to_all of 2KiB, 4 ranks", True),
+        # There is none in the baseline.
+        ("j: gather of 64B, 4 ranks", None),
+        ("j: all_reduce of 1KiB, 4 ranks", True),
+        ("j: all_to_all of 2KiB, 4 ranks", True),
+        ("j: gather of 64B, 4 ranks", None),
+    ]
+    assert found.verdicts[0].values == "slower = 30.0 %"
+    assert found.verdicts[3].values == "slower = 0.0 %"
+    assert found.comparison[0].startswith(
+        "A is the baseline, B the run. Iteration of j"
+    )
+
+
+def test_what_was_not_repeated_cannot_be_called_slower(judged: Any) -> None:
+    once = [{"job": "j", "mean_ns": 1300.0, "cv": None, "iterations": 1}]
+    found = judged(
+        Rule(check="slower < 0.2"), now=document(iterations=once), before=document()
+    )
+    assert told(found)[0][1] is None
+
+
+def test_the_baseline_of_a_member_is_the_one_of_the_same_keys(judged: Any) -> None:
+    two = [
+        row("all_reduce", 1024, 111.0, algorithm="tree"),
+        row("all_reduce", 1024, 222.0, root=0),
+        row("all_reduce", 1024, 333.0),
+    ]
+    found = judged(
+        Rule(check="baseline.time_ns == 333", each="results", where="size == 1024"),
+        now=document(),
+        before=document(results=two),
+    )
+    assert told(found)[0][1:] == (True, "baseline.time_ns = 333")
+
+
+VERDICTS = (
+    Verdict(rule="kept", subject="", holds=True, values="a = 1"),
+    Verdict(rule="broken | odd", subject="rank 3", holds=False, values="b = 2"),
+    Verdict(rule="open", subject="", holds=None, values="c = not known"),
+)
+
+
+def test_markdown_has_what_does_not_hold_on_top() -> None:
+    text = markdown(Judgement(verdicts=VERDICTS, comparison=("slow",)), name="ci")
+    assert text.splitlines() == [
+        "## `ci`: FAILED",
+        "",
+        "1 of 3 conditions hold.",
+        "",
+        "```text",
+        "slow",
+        "```",
+        "",
+        "| | rule | of | values |",
+        "|---|---|---|---|",
+        "| **FAILED** | `broken \\| odd` | `rank 3` | `b = 2` |",
+        "| **unknown** | `open` |  | `c = not known` |",
+        "| ok | `kept` |  | `a = 1` |",
+    ]
+    assert markdown(Judgement(verdicts=VERDICTS[:1]), name="ci").startswith(
+        "## `ci`: passed\n\n1 of 1 conditions hold.\n"
+    )
+
+
+def test_junit_has_a_case_for_each_verdict() -> None:
+    text = junit(Judgement(verdicts=VERDICTS, comparison=("slow",)), name="ci")
+    suite = Xml.fromstring(text)
+    assert suite.attrib == {
+        "name": "ci", "tests": "3", "failures": "2", "errors": "0", "skipped": "0",
+    }  # fmt: skip
+    kept, broken, unknown = suite
+    assert [each.get("name") for each in suite] == [
+        "kept", "broken | odd: rank 3", "open",
+    ]  # fmt: skip
+    assert [each.tag for each in kept] == ["system-out"]
+    assert kept[0].text == "a = 1"
+    assert broken[0].get("message") == "does not hold: b = 2"
+    assert broken[0].text == "b = 2\nslow"
+    assert unknown[0].get("message") == "cannot be judged: c = not known"
+    assert text.startswith("<?xml")
+
+
+def test_no_more_values_are_told_than_can_be_read(judged: Any) -> None:
+    names = [f"n{number}" for number in range(7)]
+    (verdict,) = judged(
+        Rule(check=" + ".join(names) + " == 21"),
+        now=document(**{name: at for at, name in enumerate(names)}),
+    ).verdicts
+    assert verdict.holds is True
+    assert verdict.values == ", ".join(f"n{at} = {at}" for at in range(6))
+
+
+def test_results_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(document()))
+    assert read_results(path)["average_bus_bandwidth"] == 5.25
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"links": [{"link": "a-b"}]}, "links[0].direction is missing"),
+        ({"results": [3]}, "results[0].job is missing"),
+        ({"results": [row("all_reduce", 1, "5")]}, "results[0].time_ns is missing"),
+        ({"ranks": [{"job": "j", "rank": True}]}, "ranks[0].rank is missing"),
+        ({"iterations": {}}, "iterations is missing"),
+        ({"run": {"world": "x", "banners": [1]}}, "run.banners is missing"),
+        ({"run": []}, "run.world is missing"),
+        ({"average_bus_bandwidth": 10**400}, "has more than 20 digits"),
+        ({"unknown": "\ud800"}, "surrogates not allowed"),
+    ],
+)
+def test_a_document_that_no_run_has_printed_is_refused(
+    tmp_path: Path, change: dict[str, Any], found: str
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document(**change)))
+    for read in (read_results, read_side):
+        with pytest.raises(ResultsError) as caught:
+            read(path)
+        assert found in caught.value.found
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1e999"])
+def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document()).replace("5.25", text))
+    with pytest.raises(ResultsError, match="is too large"):
+        read_results(path)
+    path.write_text(json.dumps(document()).replace("5.25", "NaN"))
+    assert read_results(path)["average_bus_bandwidth"] is None
+
+
+def test_names_of_others_stay_text_in_reports() -> None:
+    evil = Verdict(
+        rule="a\x1b[31m`b`\n| <img> @you",
+        subject="\u202egnp",
+        holds=False,
+        values="\x00 = \ufffe",
+    )
+    judgement = Judgement(verdicts=(evil,), comparison=("slow \x1b", "```\n# lively"))
+    suite = Xml.fromstring(junit(judgement, name="\x07ci"))
+    assert suite.get("name") == "\\u0007ci"
+    assert suite[0].get("name") == ("a\\u001b[31m`b`\\u000a| <img> @you: \\u202egnp")
+    assert (suite[0][0].text or "").startswith("\\u0000 = \\ufffe\nslow \\u001b\n")
+    lines = markdown(judgement, name="ci").splitlines()
+    assert lines[4:8] == ["````text", "slow \\u001b", "```", "# lively"]
+    assert lines[-1] == (
+        "| **FAILED** | ``a\\u001b[31m`b`\\u000a\\| <img> @you`` | `\\u202egnp` | "
+        "`\\u0000 = \\ufffe` |"
+    )

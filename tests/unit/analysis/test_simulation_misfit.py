@@ -1,0 +1,138 @@
+"""How near a simulated run is to a measured one, and where the difference begins."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+
+from chakram.analysis.simulation_misfit import (
+    Observed,
+    Pair,
+    intact,
+    late_hosts,
+    misfit,
+    observed,
+    pauses,
+    slow_ports,
+    takes_longer,
+)
+
+A, B, C = Pair("job", 0, 1), Pair("job", 1, 2), Pair("job", 2, 0)
+WAYS = {
+    A: frozenset({"h0:eth0", "s0:h1"}),
+    B: frozenset({"h1:eth0", "s0:h2"}),
+    C: frozenset({"h2:eth0", "s0:h0"}),
+}
+
+
+def seen(
+    a: float = 100.0, b: float = 100.0, c: float = 100.0, resent: float = 0.0
+) -> Observed:
+    return Observed(
+        iteration_ns=a + b + c,
+        flow_ns={A: a, B: b, C: c},
+        resent={B: resent},
+        packets={A: 1000.0, B: 1000.0, C: 1000.0},
+    )
+
+
+def test_messages_are_summed_by_pair_and_averaged_over_iterations() -> None:
+    flows = [(A, 100, 4, 0), (A, 300, 4, 2), (B, 50, 1, 0), (B, 70, 1, 1)]
+    found = observed(flows, [1000, 1200])
+    assert found.iteration_ns == 1100
+    assert found.flow_ns == {A: 200, B: 60}
+    assert found.packets == {A: 4, B: 1}
+    assert found.resent == {A: 1, B: 0.5}
+    assert found.resent_share == pytest.approx(1.5 / 5)
+
+
+def test_no_iteration_is_refused() -> None:
+    with pytest.raises(ValueError, match="no iteration"):
+        observed([], [])
+
+
+def test_a_run_fits_itself() -> None:
+    assert misfit(seen(), seen()) == 0
+
+
+def test_misfit_adds_iterations_messages_and_packets_sent_again() -> None:
+    measured, simulated = seen(b=200), seen()
+    weighted = 200 * log(2) / (100 + 200 + 100)
+    assert misfit(measured, simulated) == pytest.approx(log(400 / 300) + weighted)
+    assert misfit(simulated, measured) == pytest.approx(misfit(measured, simulated))
+    assert misfit(seen(resent=80), seen()) == pytest.approx(0.5 * 80 / (80 + 20))
+
+
+def test_ports_that_slow_messages_cross_come_first() -> None:
+    found = slow_ports(WAYS, seen(b=300), seen(), least=0.04)
+    assert set(found) == WAYS[B], "and no port has an excess that they do not cross"
+
+
+def test_a_port_that_all_messages_cross_is_compared_with_nothing() -> None:
+    ways = dict.fromkeys((A, B, C), frozenset({"s0:s1"}))
+    assert slow_ports(ways, seen(200, 200, 200), seen(), least=0.6) == ["s0:s1"]
+    assert slow_ports(ways, seen(200, 200, 200), seen(), least=0.7) == []
+
+
+def test_messages_that_take_next_to_no_time_prove_no_excess() -> None:
+    assert slow_ports(WAYS, seen(b=0.2), seen(b=0.01), least=0.1) == []
+
+
+def test_a_shared_port_that_explains_most_is_among_the_first() -> None:
+    # All messages of five pairs share a slow port; a single one of them is slower.
+    pairs = [Pair("job", 0, dst) for dst in range(1, 11)]
+    ways = {
+        pair: frozenset({f"s0:h{pair.dst}", "s0:s1" if pair.dst <= 5 else "s0:s2"})
+        for pair in pairs
+    }
+
+    def run(slow: float, slowest: float) -> Observed:
+        flow_ns = {
+            pair: slowest if pair.dst == 1 else slow if pair.dst <= 5 else 100.0
+            for pair in pairs
+        }
+        return Observed(iteration_ns=1000.0, flow_ns=flow_ns)
+
+    found = slow_ports(ways, run(300.0, 330.0), run(100.0, 100.0), least=0.04)
+    assert "s0:s1" in found[:2]
+
+
+def test_hosts_are_late_that_wait_longer_than_the_others() -> None:
+    waits = {"h0": 0.02, "h1": 0.5, "h2": 0.03, "h3": 0.7}
+    assert list(late_hosts(waits)) == ["h3", "h1"]
+    assert late_hosts(dict.fromkeys(waits, 0.2)) == {}
+    assert late_hosts({"h0": 0.0, "h1": 0.09, "h2": 0.0}) == {}
+    assert late_hosts({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("samples", "spans"),
+    [
+        ([(0, 0), (10, 0), (20, 0)], []),
+        ([(0, 0), (10, 4), (20, 14), (30, 17), (40, 17)], [(6, 23)]),
+        ([(0, 0), (10, 10), (20, 10), (30, 15)], [(0, 10), (25, 30)]),
+        ([(0, 0), (10, 5), (20, 8), (30, 10)], [(5, 13), (28, 30)]),
+        ([(-20, 0), (-10, 5), (0, 5)], []),
+        ([(-5, 0), (5, 10)], [(0, 5)]),
+    ],
+)
+def test_pauses_are_where_counters_of_paused_time_grow(
+    samples: list[tuple[int, int]], spans: list[tuple[int, int]]
+) -> None:
+    assert pauses(samples) == spans
+
+
+def test_intact_messages_are_those_without_a_packet_sent_again() -> None:
+    found = intact([(A, 100, 4, 0), (A, 300, 4, 0), (A, 900, 4, 1), (B, 70, 1, 1)])
+    assert found.flow_ns == {A: 200}
+    assert found.resent_share == 0
+    assert misfit(found, intact([(A, 200, 1, 0), (B, 5, 1, 0)])) == 0
+
+
+def test_what_takes_longer_is_told_by_iterations_or_else_by_common_pairs() -> None:
+    assert takes_longer(seen(a=101), seen())
+    assert not takes_longer(seen(), seen())
+    slow, fast = intact([(A, 9, 1, 0)]), intact([(A, 7, 1, 0), (B, 99, 1, 0)])
+    assert takes_longer(slow, fast)
+    assert not takes_longer(fast, slow)

@@ -1,0 +1,125 @@
+"""Host traces linked with a profile become what the converter makes of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from chakram.chakra.read.rank_decoder import RankTrace
+from chakram.chakra.read.reader import read_stream
+from chakram.chakra.read.reader_options import WarningKind
+from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.errors import GarbageTrace
+from chakram.trace.node import NodeKind
+
+TENSOR = [7, 8, 0, 1000, 4, "cuda:0"]
+ROOT = {"id": 0, "name": "[pytorch|profiler|execution_trace|process]", "ctrl_deps": 0}
+CPU = {"inputs": {"values": []}, "exclusive_dur": 10.9, "ts": 1e6}
+
+
+def cpu(
+    node_id: int, parent: int, name: str = "aten::op", **more: Any
+) -> dict[str, Any]:
+    return {"id": node_id, "name": name, "ctrl_deps": parent, **CPU, **more}
+
+
+def gpu(node_id: int, parent: int, name: str = "kernel", **more: Any) -> dict[str, Any]:
+    return cpu(node_id, parent, name, **{"cat": "kernel", "stream": 7, **more})
+
+
+def read(*nodes: Any) -> RankTrace:
+    text = json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": [ROOT, *nodes], "x": 5})
+    return read_stream(io.BytesIO(text.encode()), rank=0, source="w.0.json").trace
+
+
+def dependencies(trace: RankTrace) -> dict[int, list[int]]:
+    graph = trace.graph
+    return {
+        each.node_id: [graph.node_id(position) for position in each.dependencies]
+        for each in graph.nodes()
+    }
+
+
+def test_operations_follow_each_other_in_the_order_of_callers() -> None:
+    # 3 is called by 1, but 2 ends before it: the tree is walked in depth.
+    trace = read(cpu(1, 0), cpu(4, 1), cpu(2, 1), cpu(3, 2), cpu(5, 0))
+    assert dependencies(trace) == {1: [], 2: [1], 3: [2], 4: [3], 5: [4]}
+    first = trace.graph.node(0)
+    assert (first.kind, first.duration_ns, first.start_ns) == (
+        NodeKind.COMPUTE,
+        10_000,
+        1_000_000_000,
+    )
+
+
+def test_a_kernel_follows_what_launched_it_and_its_stream() -> None:
+    trace = read(cpu(1, 0), gpu(2, 1), cpu(3, 0), gpu(4, 3, stream=7), cpu(5, 0))
+    assert dependencies(trace) == {1: [], 2: [1], 3: [1], 4: [3, 2], 5: [3]}
+    assert WarningKind.UNORDERED_KERNELS in {each.kind for each in trace.warnings}
+
+
+def test_another_thread_is_waited_for() -> None:
+    trace = read(cpu(1, 0), cpu(2, 0), cpu(3, 0, inter_thread_dep=1))
+    assert dependencies(trace)[3] == [2, 1]
+
+
+def test_kernels_of_nccl_communicate_what_their_inputs_hold() -> None:
+    inputs = {"values": [TENSOR, [TENSOR, TENSOR], "x", 5, [1, 2, 3]]}
+    trace = read(
+        cpu(1, 0, "record_param_comms"),
+        gpu(2, 1, "ncclDevKernel_AllGather_RING_LL(x)", inputs=inputs, pg_name="3"),
+    )
+    kernel = trace.graph.node(1)
+    assert kernel.op is CollectiveOp.ALL_GATHER
+    assert (kernel.comm_bytes, kernel.group, kernel.stream) == (12_000, "3", 7)
+
+
+@pytest.mark.parametrize(
+    ("caller", "kind", "op"),
+    [
+        ("c10d::send", NodeKind.SEND, None),
+        ("c10d::recv_", NodeKind.RECEIVE, None),
+        ("c10d::alltoall_base_", NodeKind.COLLECTIVE, CollectiveOp.ALL_TO_ALL),
+        ("nccl:all_to_all", NodeKind.COLLECTIVE, CollectiveOp.ALL_TO_ALL),
+        ("nccl:gather", NodeKind.COLLECTIVE, CollectiveOp.GATHER),
+    ],
+)
+def test_the_caller_says_what_send_and_receive_is_for(
+    caller: str, kind: NodeKind, op: CollectiveOp | None
+) -> None:
+    kernel = gpu(3, 2, "ncclDevKernel_SendRecv(x)", inputs={"values": [TENSOR]})
+    trace = read(cpu(1, 0, caller), cpu(2, 1, "record_param_comms"), kernel)
+    node = trace.graph.node(2)
+    assert (node.kind, node.op, node.comm_bytes) == (kind, op, 4000)
+
+
+def test_the_first_node_defines_process_groups() -> None:
+    text = json.dumps([{"pg_name": "2", "ranks": [0, 3]}])
+    init = cpu(1, 0, "## process_group:init ##", inputs={"values": [text]})
+    assert read(init).groups == {"2": (0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("node", "found"),
+    [
+        (5, "there is 5 instead of a node"),
+        ({"id": 1, "ctrl_deps": 0}, "a node without a name"),
+        (cpu(-1, 0), "id of a node is -1"),
+        ({"id": 1, "name": "x"}, "parent of a node is None"),
+        (cpu(1, 0, exclusive_dur="long"), "a time of a node is 'long'"),
+        (cpu(1, 0, exclusive_dur=-5), "a time of a node is -5"),
+        (cpu(1, 0, exclusive_dur=float("nan")), "a time of a node is nan"),
+        (cpu(1, 0, inter_thread_dep=-3), "a wrong value"),
+        (cpu(0, 0), "node id 0 stands twice"),
+        (
+            gpu(1, 0, inputs={"values": [1, 2, 3, 2**60, 2**60, "cuda"]}),
+            "no buffer is as large",
+        ),
+    ],
+)
+def test_a_wrong_node_is_refused(node: Any, found: str) -> None:
+    with pytest.raises(GarbageTrace, match=found):
+        read(node, cpu(9, 0))

@@ -1,0 +1,40 @@
+"""Tables of messages take as many columns as fit, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.console.message_tables import message_lines
+from chakram.summary.summarize_messages import summarise_messages
+from tests.golden.test_message_tables import incast
+from tests.messages import transport
+
+
+def heading(text: str, above: str) -> str:
+    """Return the heading of the table that a sentence stands above."""
+    lines = text.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith(above))
+    return lines[at + 1]
+
+
+def messages(width: int | None) -> str:
+    found = summarise_messages(incast(3, 2), transport(4))
+    assert found is not None
+    return "\n".join(message_lines(found, width=width))
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "# Messages by receiver",
+        "# Messages by pair",
+    ],
+)
+def test_a_table_is_whole_where_it_just_fits(above: str) -> None:
+    whole = heading(messages(None), above)
+    assert heading(messages(len(whole)), above) == whole
+    cut = heading(messages(len(whole) - 1), above)
+    assert len(cut) < len(whole)
+    # What is left stands in its order.
+    rest = iter(whole.split())
+    assert all(word in rest for word in cut.split())

@@ -1,0 +1,81 @@
+"""What of a fabric differs from its peers, and so may be a fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chakram.diagnosis.suspects import slow_links
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import leaf_spine
+from chakram.topology.topology import Link, PortRef, Topology
+
+GIGABIT = 10**9
+KIND = LinkKind(rate_bps=GIGABIT)
+
+
+def with_rates(topology: Topology, **rates_bps: int) -> Topology:
+    """Return a topology in which links have other rates; h0_s0 stands for h0-s0."""
+    rates = {name.replace("_", "-"): rate for name, rate in rates_bps.items()}
+    links = tuple(
+        replace(link, rate_bps=rates.get(link.name, link.rate_bps))
+        for link in topology.links
+    )
+    return replace(topology, links=links)
+
+
+def named(topology: Topology) -> list[tuple[str, str]]:
+    return [(case.suspect.cause, case.suspect.place) for case in slow_links(topology)]
+
+
+def test_links_alike_are_no_suspects() -> None:
+    assert named(single_switch(4, GIGABIT)) == []
+    fabric = leaf_spine(
+        2, 2, 2, uplinks=2, host=KIND, uplink=LinkKind(rate_bps=GIGABIT // 10)
+    )
+    assert named(fabric) == [], "uplinks are compared with uplinks"
+
+
+@pytest.mark.parametrize(("percent", "suspects"), [(91, 0), (89, 1)])
+def test_a_link_below_nine_tenths_of_its_peers_is_one(
+    percent: int, suspects: int
+) -> None:
+    fabric = single_switch(4, GIGABIT)
+    slow = fabric.links[2].name
+    rates = {slow.replace("-", "_"): GIGABIT * percent // 100}
+    assert named(with_rates(fabric, **rates)) == [("slow link", slow)] * suspects
+
+
+def test_of_two_links_the_slower_one_is_the_suspect() -> None:
+    fabric = leaf_spine(1, 2, 2, uplinks=2, host=KIND, uplink=KIND)
+    slow = fabric.uplinks()[1].name
+    changed = with_rates(fabric, **{slow.replace("-", "_"): GIGABIT // 2})
+    assert named(changed) == [("slow link", slow)]
+    (case,) = slow_links(changed)
+    assert "500 Mbit/s" in case.suspect.evidence or "500Mbit" in case.suspect.evidence
+
+
+def test_links_between_switches_of_one_tier_are_peers_whatever_their_names() -> None:
+    ends = [("n0", "mid"), ("n1", "west"), ("n2", "east"), ("mid", "west")]
+    ends += [("east", "mid"), ("mid", "top"), ("west", "top")]
+    fabric = Topology(
+        hosts=("n0", "n1", "n2"),
+        switches=("mid", "west", "east", "top"),
+        links=tuple(
+            Link(
+                a=PortRef(node=a, port=f"to-{b}"),
+                b=PortRef(node=b, port=f"to-{a}"),
+                rate_bps=GIGABIT if "top" not in (a, b) else GIGABIT // 4,
+                name=f"{a}-{b}",
+            )
+            for a, b in ends
+        ),
+    )
+    assert named(fabric) == [], "links to a switch without hosts are of another tier"
+    slower = with_rates(fabric, mid_west=GIGABIT // 2)
+    assert named(slower) == [("slow link", "mid-west")]
+
+
+def test_links_without_a_rate_are_no_suspects() -> None:
+    assert named(single_switch(3, None)) == []

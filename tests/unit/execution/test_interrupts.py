@@ -1,0 +1,87 @@
+"""Ctrl-C and SIGTERM: told to whoever listens, and insisted on by the second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chakram.execution.interrupts import Interrupts
+from chakram.foundation.errors import RunInterrupted
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", SIGNALS)
+async def test_a_listener_hears_the_first_signal(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    heard = asyncio.get_running_loop().create_future()
+    with Interrupts() as interrupts:
+        interrupts.listener = heard.set_result
+        os.kill(os.getpid(), number)
+        assert await heard == number.name
+        assert interrupts.name == number.name
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", SIGNALS)
+async def test_without_a_listener_the_task_is_cancelled(
+    number: signal.Signals,
+) -> None:
+    async def work() -> None:
+        with Interrupts("preflight"):
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+
+    with pytest.raises(
+        RunInterrupted, match=f"preflight: interrupted by {number.name}"
+    ):
+        await asyncio.create_task(work())
+
+
+@pytest.mark.asyncio
+async def test_the_second_signal_insists() -> None:
+    heard: list[str] = []
+
+    async def work() -> None:
+        with Interrupts() as interrupts:
+            interrupts.listener = heard.append
+            for number in SIGNALS:
+                os.kill(os.getpid(), number)
+                await asyncio.sleep(0.01)
+            await asyncio.Event().wait()
+
+    with pytest.raises(RunInterrupted, match="run: interrupted by SIGTERM"):
+        await asyncio.create_task(work())
+    assert heard == ["SIGINT"]
+
+
+@pytest.mark.asyncio
+async def test_what_cancels_without_a_signal_stays_what_it_is() -> None:
+    async def work() -> None:
+        with Interrupts():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_other_threads_get_no_signals() -> None:
+    # As where a notebook's loop runs in the main thread.
+    before = signal.getsignal(signal.SIGINT)
+
+    async def work() -> str | None:
+        with Interrupts() as interrupts:
+            return interrupts.name
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: asyncio.run(work())).result() is None
+    assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,98 @@
+"""What happens in a run is passed on, and nobody is held up by that."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from typing import Any
+
+import pytest
+
+from chakram.control.events import CountersSnapshot
+from chakram.execution.observer import Observer
+from chakram.foundation.errors import RunDirectoryError
+from chakram.records.counter_slots import TOTAL_SLOTS, slot
+from chakram.records.row_layout import RecordRows
+from chakram.run_directory.writer import NewRecords
+
+
+class Directory:
+    """Remembers what it was given, and on which thread."""
+
+    def __init__(self, taken: list[tuple[str, int, str]], full: bool = False) -> None:
+        self._taken = taken
+        self._full = full
+
+    def add(self, rows: RecordRows) -> NewRecords:
+        if self._full:
+            raise RunDirectoryError("runs", "no room")
+        self._taken.append(("written", rows.ports[0], threading.current_thread().name))
+        return NewRecords(collectives=[], ranks=[])
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+
+class Live:
+    def __init__(self, taken: list[tuple[str, int, str]]) -> None:
+        self._taken = taken
+
+    def take(self, rows: RecordRows) -> None:
+        self._taken.append(("shown", rows.ports[0], threading.current_thread().name))
+
+
+class Metrics:
+    def add_collectives(self, records: object) -> None:
+        """Not looked at."""
+
+    def add_ranks(self, records: object) -> None:
+        """Likewise."""
+
+    def add_messages(self, columns: object) -> None:
+        """Likewise."""
+
+    def set_counters(self, agent: str, values: object) -> None:
+        """Likewise."""
+
+
+def made(directory: Directory, live: Live | None = None) -> Observer:
+    fakes: list[Any] = [directory, Metrics(), None]
+    return Observer(*fakes, 1, live)  # type: ignore[arg-type] # a fake
+
+
+def rows(number: int) -> RecordRows:
+    return RecordRows(ports=array("q", [number]))
+
+
+def test_records_are_shown_and_written_in_order_by_another_thread() -> None:
+    taken: list[tuple[str, int, str]] = []
+    observer = made(Directory(taken), Live(taken))
+    for number in range(3):
+        observer.rows_arrived(rows(number))
+    observer.close()
+    assert [(what, number) for what, number, _ in taken] == [
+        (what, number) for number in range(3) for what in ("shown", "written")
+    ]
+    assert threading.current_thread().name not in {thread for *_, thread in taken}
+
+
+def test_records_that_cannot_be_written_are_told() -> None:
+    observer = made(Directory([], full=True))
+    observer.rows_arrived(rows(0))
+    for _ in range(2):
+        with pytest.raises(RunDirectoryError, match="no room"):
+            observer.close()
+
+
+def test_what_agents_have_counted_is_summed_and_zeros_left_out() -> None:
+    observer = made(Directory([]))
+    slots = {"drops": "injected_drops", "delays": "injected_delays"}
+    slots["marks"] = "injected_marks"
+    assert observer.counted(slots) == {}
+    for agent, drops, delays in (("a", 2, 0), ("b", 3, 1), ("b", 4, 1)):
+        values = array("q", bytes(8 * TOTAL_SLOTS))
+        values[slot("injected_drops")] = drops
+        values[slot("injected_delays")] = delays
+        snapshot = CountersSnapshot(time_ns=0, values=values)
+        observer.counters_arrived(agent, snapshot)
+    assert observer.counted(slots) == {"drops": 6, "delays": 1}

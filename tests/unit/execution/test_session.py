@@ -1,0 +1,355 @@
+"""A session carries out what the controller decides; its agents are played here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.control.clock import ClockOffset
+from chakram.control.events import (
+    AgentEvent,
+    CountersSnapshot,
+    Failed,
+    Finished,
+    LogLine,
+    Progress,
+    RecordBatch,
+)
+from chakram.execution.session import Session
+from chakram.execution.state import Phase
+from chakram.foundation.errors import (
+    AgentError,
+    ChakramError,
+    PlanError,
+    RunFailed,
+    RunInterrupted,
+)
+from chakram.records.row_layout import RecordRows
+from tests.plans import ring_plan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from chakram.plan.plan import AgentPlan
+
+
+class PlayedAgent:
+    """An agent whose events come from a script once it is armed."""
+
+    def __init__(
+        self,
+        name: str,
+        script: tuple[AgentEvent, ...] = (Finished(time_ns=9),),
+        *,
+        refuses: ChakramError | None = None,
+        lost: bool = False,
+        on_armed: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.calls: list[str] = []
+        self.armed_ns = 0
+        self._script = script
+        self._refuses = refuses
+        self._lost = lost
+        self._on_armed = on_armed
+        self._armed = asyncio.Event()
+
+    async def attach(self, *, controller: str = "") -> None:
+        self.calls.append("attach")
+
+    async def prepare(self, plan: AgentPlan) -> None:
+        self.calls.append("prepare")
+        if self._refuses is not None:
+            raise self._refuses
+
+    async def arm(self, start_ns: int) -> None:
+        self.calls.append("arm")
+        self.armed_ns = start_ns
+        self._armed.set()
+
+    async def reset(self) -> None:
+        self.calls.append("reset")
+
+    async def abort(self, reason: str) -> None:
+        self.calls.append(f"abort: {reason}")
+        if self._lost:
+            raise AgentError(self.name, "the connection was lost")
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        await self._armed.wait()
+        # The answers to arm come before whatever the traffic gives.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self._on_armed is not None:
+            self._on_armed()
+        for event in self._script:
+            yield event
+        if self._lost:
+            raise AgentError(self.name, "the connection was lost", "see its log")
+        await asyncio.Event().wait()
+
+
+class Watcher:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def phase_changed(self, phase: Phase) -> None:
+        self.told.append(phase.name)
+
+    def iterations_done(self, iterations: int) -> None:
+        self.told.append(f"iterations {iterations}")
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        self.told.append("rows")
+
+    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
+        self.told.append(f"counters of {agent}")
+
+    def agent_lost(self, agent: str) -> None:
+        self.told.append(f"lost {agent}")
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        self.told.append(f"{agent} {level}: {text}")
+
+
+def session_of(
+    *agents: PlayedAgent,
+    watcher: Watcher | None = None,
+    offsets_ns: dict[str, int] | None = None,
+    hang_timeout_ns: int = 60 * 10**9,
+    duration_limit_ns: int | None = None,
+) -> Session:
+    return Session(
+        plans={agent.name: ring_plan(agent=agent.name) for agent in agents},
+        clients={agent.name: agent for agent in agents},  # type: ignore[misc] # played
+        clocks={
+            agent.name: ClockOffset(
+                offset_ns=(offsets_ns or {}).get(agent.name, 0), uncertainty_ns=0
+            )
+            for agent in agents
+        },
+        observer=watcher or Watcher(),
+        hang_timeout_ns=hang_timeout_ns,
+        iterations_of={0: 3, 1: 9},
+        duration_limit_ns=duration_limit_ns,
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_run_goes_from_preparation_to_its_end() -> None:
+    watcher = Watcher()
+    first = PlayedAgent(
+        "a",
+        (
+            RecordBatch(time_ns=1, rows=RecordRows()),
+            CountersSnapshot(time_ns=2),
+            LogLine(time_ns=3, level="warning", text="hot"),
+            Progress(time_ns=4, counter=1, iterations=((0, 1),)),
+            Finished(time_ns=5),
+        ),
+    )
+    second = PlayedAgent("b")
+    await session_of(first, second, watcher=watcher).run()
+    assert first.calls == ["attach", "prepare", "arm", "reset"]
+    assert watcher.told[:3] == ["PREPARING", "ARMING", "RUNNING"]
+    assert watcher.told[-1] == "DONE"
+    assert {"rows", "counters of a", "a warning: hot"} <= set(watcher.told)
+
+
+@pytest.mark.asyncio
+async def test_progress_is_that_of_the_slowest_rank_not_at_its_end() -> None:
+    watcher = Watcher()
+    # Rank 2 is not waited for: it may do as many iterations as it likes.
+    steps = [((0, 2), (1, 4), (2, 70)), ((0, 3), (1, 5), (2, 71)), ((0, 3), (1, 9))]
+    agent = PlayedAgent(
+        "a",
+        (
+            *(Progress(time_ns=4, counter=1, iterations=each) for each in steps),
+            Finished(time_ns=5),
+        ),
+    )
+    await session_of(agent, watcher=watcher).run()
+    told = [text for text in watcher.told if text.startswith("iterations")]
+    assert told == ["iterations 2", "iterations 5", "iterations 9"]
+
+
+@pytest.mark.asyncio
+async def test_all_agents_start_at_one_time_of_their_own_clocks() -> None:
+    here, there = PlayedAgent("a"), PlayedAgent("b")
+    await session_of(here, there, offsets_ns={"b": 5_000}).run()
+    assert there.armed_ns - here.armed_ns == 5_000
+
+
+@pytest.mark.asyncio
+async def test_a_refused_plan_is_raised_as_the_agent_said_it() -> None:
+    refusal = PlanError("port 0", "192.0.2.1 is outside of --allow", "allow it")
+    good, bad = PlayedAgent("a"), PlayedAgent("b", refuses=refusal)
+    with pytest.raises(PlanError, match="outside of --allow"):
+        await session_of(good, bad).run()
+    assert good.calls[-1].startswith("abort")
+    assert "arm" not in good.calls
+
+
+@pytest.mark.asyncio
+async def test_a_failed_agent_ends_the_run_with_its_reason_and_who_waits() -> None:
+    failing = PlayedAgent(
+        "a",
+        (Failed(time_ns=1, reason="retries exhausted", waiting_for=("rank 0 waits",)),),
+    )
+    other = PlayedAgent("b", ())
+    with pytest.raises(RunFailed, match="retries exhausted: rank 0 waits"):
+        await session_of(failing, other).run()
+    assert other.calls[-1].startswith("abort: agent a: retries exhausted")
+
+
+@pytest.mark.asyncio
+async def test_a_lost_agent_ends_the_run() -> None:
+    watcher = Watcher()
+    lost, other = PlayedAgent("a", (), lost=True), PlayedAgent("b", ())
+    with pytest.raises(RunFailed, match="agent a: the connection was lost"):
+        await session_of(lost, other, watcher=watcher).run()
+    assert "lost a" in watcher.told
+
+
+@pytest.mark.asyncio
+async def test_a_hung_run_says_who_waits_for_whom() -> None:
+    hung = PlayedAgent(
+        "a",
+        (
+            Progress(
+                time_ns=1,
+                counter=1,
+                iterations=((0, 0),),
+                waiting_for=("rank 0 waits for rank 1",),
+            ),
+        ),
+    )
+    with pytest.raises(RunFailed, match=r"no progress .* rank 0 waits for rank 1"):
+        await session_of(hung, hang_timeout_ns=1).run()
+
+
+class LateAgent(PlayedAgent):
+    """An agent that has something to tell when it is released."""
+
+    def __init__(
+        self,
+        name: str,
+        rest: tuple[AgentEvent, ...] = (),
+        *,
+        refuses_reset: ChakramError | None = None,
+        on_reset: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._rest = rest
+        self._refuses_reset = refuses_reset
+        self._on_reset = on_reset
+        self._released = asyncio.Event()
+        self._told = asyncio.Event()
+
+    async def reset(self) -> None:
+        self.calls.append("reset")
+        if self._refuses_reset is not None:
+            raise self._refuses_reset
+        if self._on_reset is not None:
+            self._on_reset()
+        self._released.set()
+        await self._told.wait()
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        await self._armed.wait()
+        yield Finished(time_ns=1)
+        await self._released.wait()
+        for event in self._rest:
+            yield event
+        if self._on_reset is None:
+            self._told.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.asyncio
+async def test_what_comes_after_the_work_is_done_is_read_to_its_end() -> None:
+    watcher = Watcher()
+    rest = (
+        RecordBatch(time_ns=2, rows=RecordRows()),
+        CountersSnapshot(time_ns=3),
+    )
+    front, back = PlayedAgent("a"), LateAgent("b", rest)
+    await session_of(front, back, watcher=watcher).run()
+    assert watcher.told[-4:] == ["ENDING", "rows", "counters of b", "DONE"]
+    assert front.calls == back.calls == ["attach", "prepare", "arm", "reset"]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_was_done_says_whose_last_records_are_missing() -> None:
+    watcher = Watcher()
+    lost = AgentError("agent b", "the connection was lost", "see its log")
+    front, back = PlayedAgent("a"), LateAgent("b", refuses_reset=lost)
+    await session_of(front, back, watcher=watcher).run()
+    assert watcher.told[-2:] == [
+        "b warning: what it recorded last is missing: "
+        "the connection was lost (see its log)",
+        "DONE",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_an_interrupt_ends_a_run_whose_last_records_do_not_come() -> None:
+    agent = LateAgent("a", on_reset=lambda: session.interrupt("SIGINT"))
+    session = session_of(agent)
+    with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
+        await session.run()
+    assert agent.calls[-2:] == ["reset", "abort: interrupted by SIGINT"]
+
+
+class TalkingAgent(PlayedAgent):
+    """An agent that goes on telling, whatever becomes of the run."""
+
+    def __init__(self, name: str, event: AgentEvent) -> None:
+        super().__init__(name)
+        self._event = event
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        while True:
+            yield self._event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_run_may_hang_though_its_agents_go_on_talking() -> None:
+    agent = TalkingAgent("a", Progress(time_ns=1, counter=1, iterations=((0, 0),)))
+    with pytest.raises(RunFailed, match="no progress"):
+        await session_of(agent, hang_timeout_ns=1).run()
+    agent = TalkingAgent("a", LogLine(time_ns=1, level="info", text="still here"))
+    with pytest.raises(RunFailed, match=r"stop_if\.duration"):
+        await session_of(agent, duration_limit_ns=1).run()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_our_own_ends_the_run() -> None:
+    class Faulty(Watcher):
+        def agent_said(self, agent: str, level: str, text: str) -> None:
+            raise ZeroDivisionError(text)
+
+    agent = PlayedAgent("a", (LogLine(time_ns=1, level="info", text="hello"),))
+    with pytest.raises(ZeroDivisionError, match="hello"):
+        await session_of(agent, watcher=Faulty()).run()
+    assert agent.calls[-1].startswith("abort: follow-a: ZeroDivisionError")
+
+
+@pytest.mark.asyncio
+async def test_a_limit_of_time_ends_the_run() -> None:
+    with pytest.raises(RunFailed, match=r"stop_if\.duration"):
+        await session_of(PlayedAgent("a", ()), duration_limit_ns=1).run()
+
+
+@pytest.mark.asyncio
+async def test_an_interrupt_ends_the_run_in_order() -> None:
+    agent = PlayedAgent("a", (), on_armed=lambda: session.interrupt("SIGINT"))
+    session = session_of(agent)
+    with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
+        await session.run()
+    assert agent.calls[-1] == "abort: interrupted by SIGINT"

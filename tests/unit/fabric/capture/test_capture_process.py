@@ -1,0 +1,68 @@
+"""What the capturing process is told, and what it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chakram.fabric.capture.capture_process import (
+    CaptureRequest,
+    CaptureResult,
+    check_ready,
+    decode_results,
+    encode_request,
+)
+from chakram.fabric.labs.holder_protocol import encode_error
+from chakram.foundation.errors import FabricError, PrivilegeError
+
+RESULT = CaptureResult(host="h0", packets=7, dropped=0, is_full=False, failure=None)
+
+
+def test_a_request_is_one_line() -> None:
+    request = CaptureRequest(
+        host="h0", netns="/proc/1/fd/2", interface="eth0", path="/runs/a\nb.pcap"
+    )
+    line = encode_request([request], limit_bytes=1000)
+    assert line.count(b"\n") == 1
+    fields = json.loads(line)
+    assert fields["limit_bytes"] == 1000
+    assert CaptureRequest(**fields["hosts"][0]) == request
+
+
+def test_a_process_that_is_ready_is_believed() -> None:
+    check_ready(b'{"ready": true}\n')
+
+
+@pytest.mark.parametrize("kind", [FabricError, PrivilegeError])
+def test_what_it_refuses_is_raised_here(kind: type[FabricError]) -> None:
+    error = kind("capture of host h0", "no memory", "free some")
+    with pytest.raises(kind) as raised:
+        check_ready(encode_error(error).encode())
+    assert str(raised.value) == str(error)
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"ready": false}', b"\xff"])
+def test_anything_else_is_not_taken_for_ready(line: bytes) -> None:
+    with pytest.raises(FabricError, match="its process answered"):
+        check_ready(line)
+
+
+def test_results_are_read() -> None:
+    fields = {
+        "host": "h0",
+        "packets": 7,
+        "dropped": 0,
+        "is_full": False,
+        "failure": None,
+    }
+    assert decode_results(json.dumps({"captures": [fields]}).encode()) == (RESULT,)
+    assert decode_results(b'{"captures": []}') == ()
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"Traceback", b"[]", b'{"captures": 1}', b'{"captures": [{"a": 1}]}']
+)
+def test_anything_else_is_not_taken_for_results(line: bytes) -> None:
+    with pytest.raises(FabricError, match="its process ended with"):
+        decode_results(line)

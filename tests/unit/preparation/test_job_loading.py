@@ -1,0 +1,96 @@
+"""Jobs of synthetic traces, of files, and of one rank's trace replicated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.write.writer import write_synthesis
+from chakram.config.experiment import parse_experiment
+from chakram.foundation.errors import ConfigError, TraceError
+from chakram.preparation.job_loading import load_jobs
+from tests.experiments import EXPERIMENT, moe, of_files
+from tests.trace_bytes import collective, metadata
+
+
+def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
+    write_synthesis(tmp_path, moe(ranks=4, ep=2, dp=2))
+    (made,) = load_jobs(parse_experiment(EXPERIMENT))
+    (read,) = load_jobs(parse_experiment(of_files(tmp_path)))
+    assert read.digest == made.digest
+    assert read.programs == made.programs
+    assert read.nranks == 4
+
+
+def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+    write_synthesis(tmp_path, moe(ranks=2, ep=2, dp=1))
+    told: list[tuple[str, int, int]] = []
+    load_jobs(
+        parse_experiment(of_files(tmp_path)),
+        on_rank=lambda *args: told.append(args),
+    )
+    assert told == [("moe", 1, 2), ("moe", 2, 2)]
+
+
+def test_a_trace_that_is_not_there_is_refused() -> None:
+    experiment = parse_experiment(of_files("/nowhere/x"))
+    with pytest.raises(TraceError, match="/nowhere"):
+        load_jobs(experiment)
+
+
+def test_a_model_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"jobs\[0\].trace.layers: .* nodes"):
+        parse_experiment(
+            EXPERIMENT.replace("layers: 1", "layers: 10000")
+            .replace("ranks: 4, ep: 2", "ranks: 2000, ep: 1000")
+            .replace("{hosts: 4}", "{hosts: 2000}")
+        )
+
+
+def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
+    write_synthesis(tmp_path / "t", moe(ranks=2, ep=2, dp=1))
+    text = of_files(tmp_path / "t", ", replicate: 4, rank: 1")
+    (job,) = load_jobs(parse_experiment(text))
+    assert job.nranks == 4
+    assert job.warnings[0].startswith("REPLICATED: all 4 ranks do what the trace of ")
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        ("rank: 1", "trace.rank: means nothing without replicate"),
+        ("groups: {'1': tp}", "trace.groups: means nothing without replicate"),
+        (
+            "replicate: 8, dimensions: {tp: 2, dp: 3}",
+            "dimensions: make 2 x 3 = 6 ranks, and replicate is 8",
+        ),
+        (
+            "replicate: 4, dimensions: {tp: 4}, groups: {'1': pp}",
+            "there is no dimension 'pp' (choose from tp, all)",
+        ),
+        ("replicate: 4, groups: [tp]", "['tp'] is not a mapping of groups"),
+        ("replicate: 4, groups: {1: 3}", "3 is no name of a dimension"),
+        ("replicate: 8", "needs ports 0 to 7, and the fabric has 4"),
+    ],
+)
+def test_mistakes_of_replication_are_told(trace: str, expected: str) -> None:
+    text = of_files("x", f", {trace}")
+    with pytest.raises(ConfigError) as error:
+        parse_experiment(text)
+    assert expected in str(error.value)
+
+
+def test_dimensions_are_of_a_set_of_all_ranks_too(tmp_path: Path) -> None:
+    for rank in range(4):
+        record = collective(1, involved_dim=(False, True))
+        (tmp_path / f"w.{rank}.et").write_bytes(metadata() + record)
+    with pytest.raises(TraceError, match="of some dimensions only"):
+        load_jobs(parse_experiment(of_files(tmp_path)))
+    text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 2}")
+    (job,) = load_jobs(parse_experiment(text))
+    groups = {group.ranks for program in job.programs for group in program.groups}
+    assert groups == {(0, 1, 2, 3), (0, 2), (1, 3)}
+    text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 4}")
+    with pytest.raises(TraceError, match="4 ranks; dimensions of 2 x 4 make 8"):
+        load_jobs(parse_experiment(text))

@@ -1,0 +1,57 @@
+"""What a run says of the faults that it made."""
+
+from __future__ import annotations
+
+from chakram.config.transport import Faults
+from chakram.preparation.run_description import (
+    faults_disturbed,
+    injected_banners,
+)
+
+LOSSY = Faults(drop=0.01)
+
+
+def test_what_was_disturbed_is_said() -> None:
+    (banner,) = injected_banners({"drops": 5, "delays": 1}, (), LOSSY)
+
+    assert banner == "fault: packets disturbed: drops 5, delays 1"
+
+
+def test_a_fault_that_hit_nothing_is_not_passed_over() -> None:
+    (banner,) = injected_banners({}, (), LOSSY)
+
+    assert banner == "fault: packets disturbed: none, no packet fitted"
+    assert injected_banners({}, (), Faults()) == ()
+
+
+def test_a_rule_that_hit_nothing_does_not_hide_behind_those_that_did() -> None:
+    faults = Faults.model_validate(
+        {
+            "packets": [
+                {"action": "drop", "nth": 3},
+                {"action": "delay", "packets": "ack", "nth": 10**6, "source": 5},
+                {"action": "mark", "probability": 0.5},
+            ]
+        }
+    )
+    first, *others = injected_banners({"drops": 4, "marks": 9}, (4, 0, 9), faults)
+
+    assert first == "fault: packets disturbed: drops 4, marks 9"
+    assert others == [
+        "fault: faults.packets[1] disturbed no packet: delay number 1000000 of the ack "
+        "packets received from rank 5"
+    ]
+    assert [each["packets"] for each in faults_disturbed((4, 0, 9), faults)] == [
+        4, 0, 9,
+    ]  # fmt: skip
+
+
+def test_what_a_job_that_does_not_run_would_send_is_not_missed() -> None:
+    faults = Faults.model_validate(
+        {"packets": [{"action": "drop", "nth": 1, "job": job} for job in ("a", "b")]}
+    )
+    _, *others = injected_banners({}, (0, 0), faults, alone="b")
+
+    assert [line.split(" disturbed")[0] for line in others] == [
+        "fault: faults.packets[1]"
+    ]

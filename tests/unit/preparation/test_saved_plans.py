@@ -1,0 +1,160 @@
+"""Saved plans: what a run from one is, and when one does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.write.writer import write_synthesis
+from chakram.collectives.groups import world_group
+from chakram.config.experiment import Experiment, load_experiment
+from chakram.foundation.errors import PlanError
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.planning import build_plan, planned_ports
+from chakram.preparation.saved_plans import jobs_of, load_plan, save_plan
+from chakram.program.lowering import LoweredJob
+from chakram.synth.settings import MoeTrace
+from chakram.synth.synthesize import synthesize
+from tests.made_plans import collective, program
+
+EXPERIMENT = """
+version: 1
+name: saved
+jobs:
+  - {name: moe, trace: {path: traces}, compute: {from: trace}}
+collectives: {all_reduce: ring}
+iterations: {warmup: 0, measured: 1}
+fabric:
+  kind: namespaces
+  switch: kernel
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 1Gbit}}
+transport: {congestion_control: fixed_rate}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with an experiment and its traces."""
+    synthesis = synthesize(MoeTrace(synth="moe", ranks=4, ep=2, dp=2, layers=2))
+    write_synthesis(tmp_path / "traces", synthesis)
+    (tmp_path / "e.yaml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+def experiment_in(folder: Path, **overrides: str) -> Experiment:
+    changed = {key.replace("__", "."): value for key, value in overrides.items()}
+    return load_experiment(folder / "e.yaml", overrides=changed)
+
+
+def saved(folder: Path) -> Path:
+    experiment = experiment_in(folder)
+    save_plan(folder / "p.plan", experiment, load_jobs(experiment))
+    return folder / "p.plan"
+
+
+def test_a_run_from_a_saved_plan_is_the_run_from_the_traces(folder: Path) -> None:
+    path = saved(folder)
+    experiment = experiment_in(folder)
+    of_traces, of_file = jobs_of(experiment, None), jobs_of(experiment, path)
+    plans = [
+        build_plan(experiment, jobs, planned_ports(experiment, jobs), "run")
+        for jobs in (of_traces, of_file)
+    ]
+    assert plans[0] == plans[1]
+    for field in ("name", "trace", "producer", "digest", "nodes", "warnings"):
+        assert getattr(of_file[0], field) == getattr(of_traces[0], field)
+
+
+def test_fabric_transport_and_placement_may_change(folder: Path) -> None:
+    experiment = experiment_in(
+        folder,
+        fabric__links__host__rate="2Gbit",
+        transport__window="32KiB",
+        iterations__measured="7",
+        jobs__0__placement__ranks_per_port="2",
+    )
+    (job,) = load_plan(saved(folder), experiment)
+    assert job.placement.ranks_per_port == 2
+
+
+def test_traces_that_are_gone_are_not_missed(folder: Path) -> None:
+    path = saved(folder)
+    for trace in (folder / "traces").iterdir():
+        trace.unlink()
+    assert load_plan(path, experiment_in(folder))[0].nranks == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"jobs__0__compute__scale": "2"},
+        {"jobs__0__size_scale": "1/2"},
+        {"collectives__all_reduce": "tree"},
+        {"iterations__sync": "free"},
+        {"jobs__0__trace__dependencies": "both"},
+    ],
+)
+def test_a_plan_for_other_programs_is_refused(
+    folder: Path, change: dict[str, str]
+) -> None:
+    path = saved(folder)
+    with pytest.raises(PlanError, match="was saved for another trace, or for other"):
+        load_plan(path, experiment_in(folder, **change))
+
+
+def test_a_plan_of_other_jobs_is_refused(folder: Path) -> None:
+    path = saved(folder)
+    with pytest.raises(PlanError, match="has the jobs moe, the experiment has other"):
+        load_plan(path, experiment_in(folder, jobs__0__name="other"))
+
+
+def test_a_plan_is_refused_once_a_trace_has_changed(folder: Path) -> None:
+    path = saved(folder)
+    trace = folder / "traces" / "moe.2.et"
+    trace.write_bytes(trace.read_bytes() + b"\x00")
+    with pytest.raises(PlanError, match=r"moe\.2\.et has changed since it was saved"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_files_that_made_up_traces_are_told_of_count_too(folder: Path) -> None:
+    splits = folder / "splits.json"
+    tokens = '{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}'
+    splits.write_text(tokens)
+    made_up = (
+        "{synth: moe, ranks: 2, ep: 2, dp: 1, micro_batch: 1, sequence: 4, top_k: 1, "
+        "routing: {law: recorded, splits: %s}}"
+    )
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(text.replace("{path: traces}", made_up % splits))
+    path = saved(folder)
+    assert load_plan(path, experiment_in(folder))[0].nranks == 2
+    splits.write_text(tokens + "\n")
+    with pytest.raises(PlanError, match=r"splits\.json has changed"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_a_plan_that_is_not_there_is_told_of(folder: Path) -> None:
+    with pytest.raises(PlanError, match="cannot be read: No such file"):
+        load_plan(folder / "p.plan", experiment_in(folder))
+
+
+@pytest.mark.slow
+def test_a_plan_that_could_not_be_read_again_is_not_written(folder: Path) -> None:
+    experiment = experiment_in(folder)
+    (job,) = load_jobs(experiment)
+    first = program(0, [world_group(17_000)], [collective("all_reduce", 64)])
+    many = tuple(replace(first, rank=rank) for rank in range(17_000))
+    job = replace(job, lowered=LoweredJob(programs=many, warnings=()))
+    with pytest.raises(PlanError, match="could not be read again: 289000000 members"):
+        save_plan(folder / "p.plan", experiment, [job])
+    assert not list(folder.glob("p.plan*"))
+
+
+def test_a_plan_that_cannot_be_written_is_told_of(folder: Path) -> None:
+    experiment = experiment_in(folder)
+    with pytest.raises(PlanError, match="cannot be written: No such file"):
+        save_plan(folder / "no" / "p.plan", experiment, load_jobs(experiment))
+    assert not (folder / "no").exists()

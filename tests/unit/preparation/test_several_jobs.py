@@ -1,0 +1,117 @@
+"""Several jobs on one fabric: settings, placement, arrivals."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.config.experiment import Experiment, parse_experiment
+from chakram.foundation.errors import ConfigError
+from chakram.plan.plan import JobSettings
+from chakram.plan.plan_check import check_plan
+from chakram.preparation.job_loading import load_jobs
+from chakram.preparation.planning import (
+    arrivals_ns,
+    build_plan,
+    planned_ports,
+    run_settings,
+)
+from tests.experiments import EXPERIMENT
+
+TWO_JOBS = """\
+version: 1
+name: two
+jobs:
+  - name: a
+    trace: {synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}
+    placement: {pattern: striped}
+  - name: b
+    trace: {synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}
+    placement: {ports: [0, 3]}
+    start: 5ms
+    repeat: 7
+    policy: communication_first
+  - name: c
+    trace: {synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}
+    placement: {pattern: random}
+    repeat: until_others_end
+iterations: {warmup: 1, measured: 4}
+fabric:
+  kind: namespaces
+  topology: {clos: {leaves: 2, spines: 1, hosts_per_leaf: 3}}
+  links: {host: {rate: 1Gbit}, uplink: {rate: 1Gbit}}
+"""
+
+
+def two_jobs(*more: str) -> Experiment:
+    return parse_experiment("\n".join([TWO_JOBS, *more]))
+
+
+def test_jobs_have_settings_of_their_own() -> None:
+    settings = run_settings(two_jobs())
+    assert settings.jobs == (
+        JobSettings(
+            job="b", offset_ns=5_000_000, iterations=8, policy="communication_first"
+        ),
+        JobSettings(job="c", is_background=True),
+    )
+    assert settings.iterations_of("a") == 5
+
+
+def test_jobs_are_placed_by_pattern_and_may_share_ports() -> None:
+    experiment = two_jobs()
+    jobs = load_jobs(experiment)
+    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    ports: dict[str, list[int]] = {}
+    for rank in plan.ranks():
+        ports.setdefault(rank.program.job, []).append(rank.port)
+    assert ports["a"] == [0, 3]  # one of each leaf
+    assert ports["b"] == [0, 3]
+    assert not {0, 3} & set(ports["c"])
+    assert check_plan(plan) == []
+
+
+def test_arrivals_follow_each_other() -> None:
+    assert arrivals_ns(two_jobs()) == {"a": 0, "b": 5_000_000, "c": 0}
+    even = two_jobs("arrivals: {gap: 10ms, order: [c, b, a]}")
+    assert arrivals_ns(even) == {"a": 20_000_000, "b": 15_000_000, "c": 0}
+    text = "arrivals: {gap: 10ms, order: random, spacing: exponential}"
+    found = arrivals_ns(two_jobs(text))
+    assert arrivals_ns(two_jobs(text)) == found
+    assert arrivals_ns(two_jobs(text, "seed: 5")) != found
+    assert len(set(found.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("repeat: 7", "repeat: 0", "jobs[1].repeat: 0 is not in 1..1000000"),
+        ("repeat: 7", "repeat: often", "'often' is not a number of iterations"),
+        (
+            "repeat: until_others_end",
+            "repeat: 3\narrivals: {gap: 1ms, order: [a, b]}",
+            "arrivals.order: is not the jobs a, b, c in some order",
+        ),
+        ("ports: [0, 3]", "ports: [0, 0]", "placement.ports: names a port twice"),
+        ("ports: [0, 3]", "ports: [-1]", "-1 is not a port"),
+        ("ports: [0, 3]", "ports: [0]", "needs 2 ports, and 1 may be taken"),
+        (
+            "ports: [0, 3]",
+            "ports: [0, 3], first_port: 2",
+            "first_port: means nothing beside ports",
+        ),
+    ],
+)
+def test_mistakes_of_several_jobs_are_told(old: str, new: str, expected: str) -> None:
+    text = TWO_JOBS.replace(old, new)
+    if "ports: [0]" in new:
+        # What follows a pattern is not known before the plan.
+        text = text.replace("    placement: {pattern: striped}\n", "")
+    with pytest.raises(ConfigError) as error:
+        parse_experiment(text)
+    assert expected in str(error.value)
+
+
+def test_one_job_has_to_end() -> None:
+    text = EXPERIMENT.replace("layers: 1}", "layers: 1}\n    repeat: until_others_end")
+    with pytest.raises(ConfigError, match="so none ends"):
+        parse_experiment(text)

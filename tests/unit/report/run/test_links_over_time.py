@@ -1,0 +1,74 @@
+"""What links did over time: series that add up to what samples say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chakram.cli import main
+from chakram.report.run.data import TIME_BINS, RunData
+from chakram.report.run.links_over_time import LinksOverTime, links_over_time
+from chakram.run_directory.reader import open_run
+
+EXPERIMENT = """\
+version: 1
+name: sampled
+jobs:
+  - {{name: in, trace: {{synth: incast, ranks: 4, fan_in: 3, receiver: 0, size: 2MiB}}}}
+iterations: {{warmup: 0, measured: 2}}
+fabric:
+  kind: namespaces
+  dilation: {dilation}
+  topology: {{single_switch: {{hosts: 4}}}}
+  links: {{host: {{rate: 40Gbit, delay: 1us}}}}
+  switches: {{profile: sonic, buffer: 1MB}}
+transport: {{window: 1MiB}}
+records: {{sample_bin: {sample_bin}}}
+"""
+
+
+def simulated(folder: Path, dilation: int = 1, sample_bin: str = "5us") -> RunData:
+    """Return the run of senders that are paused in front of one port."""
+    path = folder / "sampled.yaml"
+    path.write_text(EXPERIMENT.format(dilation=dilation, sample_bin=sample_bin))
+    assert main(["simulate", str(path), "--runs", str(folder / "runs")]) == 0
+    (run,) = (folder / "runs").iterdir()
+    return RunData(open_run(run))
+
+
+@pytest.mark.parametrize("dilation", [1, 100])
+def test_series_add_up_to_what_links_have_counted(
+    tmp_path: Path, dilation: int
+) -> None:
+    data = simulated(tmp_path, dilation)
+    series = links_over_time(data)
+    assert isinstance(series, LinksOverTime)
+    assert series.busy.shape == (len(series.ports), TIME_BINS)
+    links = {link.port: link for link in data.results.links()}
+    for at, port in enumerate(series.ports):
+        link = links[port]
+        rate_bps = 40e9
+        sent = series.busy[at].sum() * series.bin_ns * rate_bps / 8e9
+        if series.classes[at] == 3:
+            assert sent == pytest.approx(link.bytes, rel=0.01)
+            paused_ns = series.paused[at].sum() * series.bin_ns * dilation
+            assert paused_ns == pytest.approx(link.paused_ns or 0, rel=0.01)
+    # A packet counts when it begins to leave.
+    assert series.busy.max() < 1 + 2 * 4154 * 8 / 40 / 5000
+    assert series.paused.max() <= 1.0 + 1e-9
+    to_receiver = series.ports.index("s0:h0")
+    busy = series.busy[to_receiver]
+    assert np.median(busy[busy > 0]) > 0.9
+    # The queue that pauses the senders is the one in front of the receiver.
+    deepest = series.queue_max_bytes.max(axis=1)
+    switch = [at for at, port in enumerate(series.ports) if port.startswith("s0:")]
+    assert max(switch, key=lambda at: deepest[at]) == to_receiver
+    assert series.paused[series.ports.index("h1:eth0")].max() > 0
+    table = data.results.table("link_samples")
+    assert deepest.max() == max(table["queue_max_bytes"].to_pylist())
+
+
+def test_without_samples_that_is_said(tmp_path: Path) -> None:
+    assert "nobody took samples" in links_over_time(simulated(tmp_path, 1, "0s"))

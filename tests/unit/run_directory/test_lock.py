@@ -1,0 +1,109 @@
+"""Who reads a run directory knows whether somebody still writes it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chakram.run_directory.lock import RunLock, is_locked
+from chakram.run_directory.manifest import KILLED, MANIFEST, RUNNING, read_manifest
+from chakram.run_directory.reader import open_run
+from chakram.run_directory.run_list import list_runs
+from tests.leaks import descriptors
+from tests.run_directories import STARTED, begin
+from tests.small_run import small_rows
+
+
+def status(path: Path) -> str:
+    """Return what everybody says who reads the run."""
+    results = open_run(path)
+    (listed,), _ = list_runs(path.parent)
+    found = results.manifest.status
+    assert results.summary().facts.status == listed.manifest.status == found
+    return found
+
+
+def killed_run(parent: Path) -> Path:
+    """Return a run whose writer is gone, without having come to its end."""
+    directory = begin(parent)
+    directory.add(small_rows(1))
+    directory.flush()
+    path = directory.path
+    del directory  # it lets go as a process does that ends
+    assert read_manifest(path).status == RUNNING
+    return path
+
+
+def change(path: Path, **lock: Any) -> None:
+    document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    document["lock"].update(lock)
+    (path / MANIFEST).write_text(json.dumps(document), encoding="utf-8")
+
+
+def test_a_run_is_running_while_somebody_writes_it(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1))
+    directory.flush()
+    assert status(directory.path) == RUNNING
+    directory.finish(ended=STARTED)
+    assert status(directory.path) == "complete"
+    assert not is_locked(directory.path)
+
+
+def test_a_run_that_nobody_writes_any_more_was_killed(tmp_path: Path) -> None:
+    path = killed_run(tmp_path)
+    assert status(path) == KILLED
+    (banner,) = open_run(path).summary().banners
+    assert banner.startswith("KILLED: its process was killed, its machine went down")
+    assert open_run(path).ranks()
+    assert read_manifest(path).status == RUNNING, "reading changes nothing"
+
+
+def test_a_machine_that_was_started_anew_runs_nothing_of_before(tmp_path: Path) -> None:
+    path = killed_run(tmp_path)
+    change(path, boot_id="of before")
+    assert status(path) == KILLED
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["elsewhere", "no lock"])
+def test_what_cannot_be_told_is_what_the_run_said(tmp_path: Path, known: bool) -> None:
+    path = killed_run(tmp_path)
+    if known:
+        change(path, boot_id="another", hostname="another")
+    else:
+        document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        document.pop("lock")
+        (path / MANIFEST).write_text(json.dumps(document), encoding="utf-8")
+    assert status(path) == RUNNING
+
+
+def test_without_locks_a_run_goes_on_and_claims_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    directory = begin(tmp_path)
+    directory.add(small_rows(1))
+    directory.flush()
+    assert dict(directory.manifest.lock) == {}
+    assert status(directory.path) == RUNNING
+
+
+def test_a_lock_is_let_go_once_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    def opened() -> list[str]:
+        return [each for each in descriptors() if each.endswith(f" {tmp_path}")]
+
+    lock = RunLock(tmp_path)
+    assert lock.is_held
+    assert is_locked(tmp_path)
+    assert len(opened()) == 1
+    lock.release()
+    lock.release()
+    assert not is_locked(tmp_path)
+    assert opened() == []

@@ -1,0 +1,274 @@
+"""Experiments at the message level, from their file to their run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chakram import simulate
+from chakram.foundation.errors import ConfigError, RunFailed
+from chakram.run_directory.reader import RunResults
+from chakram.simulation import coarse_levels
+
+EXPERIMENT: dict[str, Any] = {
+    "version": 1,
+    "name": "levels",
+    "jobs": [
+        {
+            "name": "moe",
+            "trace": {"synth": "moe", "ranks": 4, "ep": 2, "dp": 2, "layers": 2},
+            "size_scale": "1/8",
+        }
+    ],
+    "iterations": {"warmup": 1, "measured": 2},
+    "fabric": {
+        "kind": "namespaces",
+        "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+        "links": {"host": {"rate": "1Gbit"}, "uplink": {"rate": "1Gbit"}},
+    },
+    "simulation": {"level": "message"},
+}
+
+
+def simulated(folder: Path, **changes: str) -> RunResults:
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump(EXPERIMENT))
+    overrides = {key.replace("__", "."): value for key, value in changes.items()}
+    return simulate(path, runs=folder / "runs", set=overrides)
+
+
+TABLES = ("flows", "collectives", "ranks", "links")
+
+
+def contents(results: RunResults) -> list[list[dict[str, Any]]]:
+    tables = [results.table(name) for name in TABLES]
+    return [table.drop_columns(["run_id"]).to_pylist() for table in tables]
+
+
+def test_the_same_seed_gives_equal_tables_and_another_one_other_paths(
+    tmp_path: Path,
+) -> None:
+    first, again, other = (
+        contents(simulated(tmp_path, seed=seed)) for seed in ("1", "1", "4")
+    )
+    assert first == again
+    assert first[3] != other[3]
+
+
+def test_every_message_of_the_packet_level_is_there(tmp_path: Path) -> None:
+    columns = ("iteration", "job", "group", "k", "step", "src", "dst", "bytes")
+    whole, packets = (
+        sorted(
+            tuple(flow.values())
+            for flow in simulated(tmp_path, simulation__level=level)
+            .table("flows", *columns)
+            .to_pylist()
+        )
+        for level in ("message", "packet")
+    )
+    assert whole
+    assert whole == packets
+
+
+def test_the_flow_level_is_the_same_work_in_less_time(tmp_path: Path) -> None:
+    whole, fair, coarse = (
+        simulated(tmp_path, simulation__level=level, simulation__batch=batch)
+        for level, batch in (("message", "0.01"), ("flow", "0.01"), ("flow", "0.5"))
+    )
+    ends_ns = [
+        max(rank.end_ns for rank in results.ranks())
+        for results in (whole, fair, coarse)
+    ]
+    # Nothing is stored and forwarded; and shares that are older waste more.
+    assert ends_ns[1] < ends_ns[0]
+    assert ends_ns[1] < ends_ns[2]
+    assert contents(fair)[3] == contents(whole)[3]
+    assert fair.table("flows").num_rows == whole.table("flows").num_rows
+    assert fair.manifest.transport.startswith("flow level: max-min fair shares")
+
+
+def test_collectives_ranks_and_links_are_recorded(tmp_path: Path) -> None:
+    results = simulated(tmp_path)
+    assert all(record.complete for record in results.collectives())
+    assert {record.iteration for record in results.ranks()} == {0, 1, 2}
+    for rank in results.ranks():
+        spent_ns = rank.compute_ns + rank.exposed_ns + rank.idle_ns
+        assert spent_ns == rank.end_ns - rank.start_ns
+    carried = sum(link.bytes for link in results.links() if link.kind == "host")
+    flows = results.table("flows", "bytes", "src", "dst").to_pylist()
+    assert carried > 2 * sum(flow["bytes"] for flow in flows)
+
+
+def test_the_header_says_what_was_simulated_and_what_was_not(tmp_path: Path) -> None:
+    manifest = simulated(tmp_path, faults__drop="0.1").manifest
+    assert manifest.transport.startswith("message level")
+    text = "\n".join(manifest.banners)
+    for word in ("congestion control", "PFC", "losses", "drawn with seed", "faults"):
+        assert word in text
+
+
+def test_nothing_has_to_keep_up_with_a_simulation(tmp_path: Path) -> None:
+    assert simulated(tmp_path).summary().keeping_up is None
+
+
+def test_many_messages_are_not_recorded_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = simulated(tmp_path)
+    monkeypatch.setattr(coarse_levels, "MOST_FLOWS", 3)
+    few = simulated(tmp_path)
+    assert few.table("flows").num_rows == 0
+    assert [each.duration_ns for each in few.collectives()] == [
+        each.duration_ns for each in whole.collectives()
+    ]
+    assert "are more than 3" in few.manifest.banners[2]
+
+
+def test_costs_of_astra_sim_are_other_times(tmp_path: Path) -> None:
+    times = [
+        [
+            each.duration_ns
+            for each in simulated(
+                tmp_path, simulation__cost_model=model, **more
+            ).collectives()
+        ]
+        for model, more in (
+            ("chakram", {}),
+            ("astra-sim-aware", {}),
+            ("astra-sim-unaware", {}),
+            ("astra-sim-aware", {"simulation__endpoint_delay": "1ms"}),
+            ("astra-sim-aware", {"simulation__parts": "4"}),
+        )
+    ]
+    assert len({tuple(each) for each in times}) == len(times)
+    assert sum(times[2]) < sum(times[1]) < sum(times[3])
+
+
+def test_messages_within_a_host_take_their_time_or_none(tmp_path: Path) -> None:
+    def time_ns(**changes: str) -> int:
+        results = simulated(tmp_path, **changes)
+        return max(rank.end_ns for rank in results.ranks())
+
+    packed = {"jobs[0]__placement__ranks_per_port": "4"}
+    at_once = time_ns(**packed)
+    skipped = {**packed, "jobs[0]__placement__same_host": "skip"}
+    assert time_ns(**skipped) == at_once
+    slow = time_ns(**skipped, **{"jobs[0]__placement__local_rate": "1Mbit"})
+    assert slow > at_once
+
+
+def test_messages_within_a_host_are_sent_when_they_are_posted(tmp_path: Path) -> None:
+    results = simulated(
+        tmp_path,
+        **{
+            "jobs[0]__placement__ranks_per_port": "4",
+            "jobs[0]__placement__local_rate": "1Mbit",
+        },
+    )
+    columns = ("posted_ns", "first_sent_ns")
+    flows = results.table("flows", *columns).to_pylist()
+    assert flows
+    assert all(flow["first_sent_ns"] == flow["posted_ns"] for flow in flows)
+
+
+def test_a_cost_model_of_messages_needs_their_level(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"set simulation\.level, or --level"):
+        simulated(
+            tmp_path,
+            simulation__level="packet",
+            simulation__cost_model="astra-sim-aware",
+        )
+
+
+def test_ns3_hosts_go_packet_by_packet_with_a_queue_pair_for_each_message(
+    tmp_path: Path,
+) -> None:
+    more = {"simulation__level": "packet", "simulation__cost_model": "astra-sim-ns3"}
+    results = simulated(tmp_path, **more)
+    again = simulated(tmp_path, **more)
+    assert contents(results) == contents(again)
+    columns = ("iteration", "job", "group", "k", "step", "src", "dst", "bytes")
+    ours, whole = (
+        sorted(tuple(row.values()) for row in each.table("flows", *columns).to_pylist())
+        for each in (results, simulated(tmp_path))
+    )
+    assert ours == whole
+    for flow in results.table("flows").to_pylist():
+        # Its last acknowledgement is back after two links and back again at least.
+        assert flow["posted_ns"] <= flow["first_sent_ns"] < flow["last_acked_ns"]
+        assert flow["fct_ns"] > flow["bytes"] * 8
+    sent = sum(flow["bytes"] for flow in results.table("flows").to_pylist())
+    carried = sum(link.bytes for link in results.links() if link.kind == "host")
+    assert 2 * 1.036 * sent < carried < 2 * 1.2 * sent
+    text = "\n".join(results.manifest.banners)
+    assert "ASTRA-sim over ns-3" in text
+    assert "astra-sim-ns3" in results.manifest.transport
+
+
+INCAST = "{synth: incast, ranks: 4, fan_in: 3, receiver: 0, size: 2MiB, repeats: 2}"
+
+
+def test_ns3_hosts_react_to_marks_and_windows(tmp_path: Path) -> None:
+    more = {
+        "simulation__level": "packet",
+        "simulation__cost_model": "astra-sim-ns3",
+        "jobs[0]__trace": INCAST,
+        "fabric__links__host__ecn": "{kmin: 2KiB, kmax: 8KiB, pmax: 1}",
+        "fabric__links__uplink__ecn": "{kmin: 2KiB, kmax: 8KiB, pmax: 1}",
+    }
+
+    def ends_ns(window: str, **changes: str) -> int:
+        results = simulated(tmp_path, **more, **changes, simulation__window=window)
+        return max(rank.end_ns for rank in results.ranks())
+
+    dcqcn = "{dcqcn: {profile: dcqcn-nvidia}}"
+    plain = ends_ns("off")
+    slowed = ends_ns("off", transport__congestion_control=dcqcn)
+    scaled = ends_ns("scaled", transport__congestion_control=dcqcn)
+    fixed = ends_ns("fixed", transport__congestion_control=dcqcn)
+    assert slowed > 1.1 * plain
+    # A window spares queues and marks, and one that follows the rate is another one.
+    assert plain < scaled < slowed
+    assert plain < fixed < slowed
+    assert scaled != fixed
+
+
+def external(switches: str, queue: str) -> str:
+    """Return a fabric of four hosts whose switches are known, as an override."""
+    hosts = ", ".join(
+        f"{{name: h{number}, agent: 'unix:/{number}', "
+        f"ports: [{{open: 'udp:eth1', address: 198.18.0.{number + 1}/24}}]}}"
+        for number in range(4)
+    )
+    return (
+        "{kind: external, defaults: {rate: 1Gbit, mtu: 9000}, "
+        f"hosts: [{hosts}], topology: {{single_switch: {{hosts: 4}}}}, "
+        f"links: {{host: {{rate: 1Gbit, queue: {queue}}}}}, switches: {switches}}}"
+    )
+
+
+def test_what_is_dropped_ends_a_simulation_with_ns3_hosts(tmp_path: Path) -> None:
+    more = {
+        "simulation__level": "packet",
+        "simulation__cost_model": "astra-sim-ns3",
+        "jobs[0]__trace": INCAST,
+    }
+    with pytest.raises(RunFailed, match=r"a packet was dropped \(egress limit\)"):
+        simulated(
+            tmp_path,
+            **more,
+            simulation__window="off",
+            fabric=external("{profile: fifo}", "4KiB"),
+        )
+    simulated(tmp_path, **more, fabric=external("{profile: ns3}", "4KiB"))
+    with pytest.raises(ConfigError, match="hash flows"):
+        simulated(
+            tmp_path,
+            **more,
+            fabric=external("{profile: ns3, balancing: random}", "4KiB"),
+        )
+    with pytest.raises(ConfigError, match="is of level packet"):
+        simulated(tmp_path, simulation__cost_model="astra-sim-ns3")
